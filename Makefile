@@ -1,0 +1,49 @@
+# The front door. Everything else is CMake (see CMakePresets.json).
+.PHONY: run build check asan tsan model fuzz bench lint format docs clean
+.DEFAULT_GOAL := build
+JOBS ?= $(shell nproc)
+
+run: build            ## build and start everything with embedded defaults
+	@build/release/ron up $(ARGS)
+
+build:                ## build/release/ron
+	@tools/setup build
+	@tools/build release
+
+check:                ## build and run every test
+	@tools/setup check
+	@tools/check
+
+asan tsan:            ## the core suites under a sanitizer
+	@tools/setup check
+	@tools/build $@
+	@ctest --test-dir build/$@ --output-on-failure -j$(JOBS) -L 'unit|prop|sim'
+
+model:                ## every interleaving model and Spin model, deeper than in check
+	@tools/setup check
+	@tools/build debug
+	@ctest --test-dir build/debug --output-on-failure -j$(JOBS) -L model
+
+fuzz:                 ## every fuzzer for FUZZ_SECONDS each
+	@tools/setup check
+	@tools/build fuzz
+	@tools/fuzz $(or $(FUZZ_SECONDS),60)
+
+bench:                ## side by side with the peers; ROW=name for one row
+	@tools/setup check
+	@tools/build release
+	@bench/peers $(ROW)
+
+lint:                 ## layers, format, clang-tidy, cppcheck, shellcheck
+	@tools/setup check
+	@tools/lint
+
+format:
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+docs:                 ## regenerate docs/gen from the .def tables
+	@tools/build debug
+	@tools/gen_docs
+
+clean:
+	rm -rf build

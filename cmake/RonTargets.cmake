@@ -1,0 +1,72 @@
+# A layer is src/<name>/*.c; it links what it may include.
+function(ron_layer name)
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.c)
+    if(NOT sources)
+        add_library(ron_${name} INTERFACE)
+        set(scope INTERFACE)
+    else()
+        add_library(ron_${name} STATIC ${sources})
+        set(scope PUBLIC)
+    endif()
+    target_include_directories(ron_${name} ${scope} ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR})
+    foreach(used ${ARGN})
+        target_link_libraries(ron_${name} ${scope} ron_${used})
+    endforeach()
+    target_link_libraries(ron_${name} ${scope} ron_deps)
+endfunction()
+
+# proto/ron/*.proto -> <build>/proto/ron/*.pb-c.[ch]; generated code is compiled without our warnings.
+function(ron_proto)
+    file(GLOB protos CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/proto/ron/*.proto)
+    set(out ${CMAKE_BINARY_DIR}/proto)
+    set(generated)
+    foreach(proto ${protos})
+        get_filename_component(stem ${proto} NAME_WE)
+        add_custom_command(
+            OUTPUT ${out}/ron/${stem}.pb-c.c ${out}/ron/${stem}.pb-c.h
+            COMMAND ${CMAKE_COMMAND} -E make_directory ${out}
+            COMMAND ${PROTOC_C} --c_out=${out} -I${CMAKE_SOURCE_DIR}/proto ${proto}
+            DEPENDS ${protos})
+        list(APPEND generated ${out}/ron/${stem}.pb-c.c)
+    endforeach()
+    if(generated)
+        add_library(ron_proto STATIC ${generated})
+        target_compile_options(ron_proto PRIVATE -w)
+        target_include_directories(ron_proto SYSTEM PUBLIC ${out})
+        target_link_libraries(ron_proto PUBLIC ron_deps)
+    else()
+        add_library(ron_proto INTERFACE)
+    endif()
+endfunction()
+
+# A service is services/<name>/**/*.c.
+function(ron_service name)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/services/${name}/*.c)
+    if(NOT sources)
+        add_library(ron_svc_${name} INTERFACE)
+        set(scope INTERFACE)
+    else()
+        add_library(ron_svc_${name} STATIC ${sources})
+        set(scope PUBLIC)
+    endif()
+    target_link_libraries(ron_svc_${name} ${scope}
+        ron_ledger_client ron_proto ron_svc ron_net ron_auth ron_store ron_rt ron_obs ron_base)
+endfunction()
+
+set(RON_SERVICES ron_svc_wallet ron_svc_rewarder ron_svc_ledger ron_svc_mailbox ron_svc_edge)
+
+# The program `ron`: ron/*.c, the only place that knows two services at once.
+function(ron_program)
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ron/*.c)
+    if(sources)
+        list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/ron/main.c)
+        if(sources)
+            add_library(ron_cli STATIC ${sources})
+            target_link_libraries(ron_cli PUBLIC ${RON_SERVICES})
+        else()
+            add_library(ron_cli INTERFACE)
+        endif()
+        add_executable(ron ${CMAKE_SOURCE_DIR}/ron/main.c)
+        target_link_libraries(ron PRIVATE ron_cli ${RON_SERVICES})
+    endif()
+endfunction()
