@@ -1,0 +1,60 @@
+#include "base/uuid.h"
+
+#include "base/hex.h"
+#include "base/rng.h"
+
+struct uuid uuid_v7(int64_t wall_ms, const uint8_t random[10])
+{
+    struct uuid u;
+    uint64_t ms = wall_ms > 0 ? (uint64_t)wall_ms : 0;
+    for (unsigned i = 0; i < 6; i++)
+        u.b[i] = (uint8_t)(ms >> (40 - 8 * i));
+    memcpy(u.b + 6, random, 10);
+    u.b[6] = (uint8_t)(0x70 | (u.b[6] & 0x0f)); /* version 7 */
+    u.b[8] = (uint8_t)(0x80 | (u.b[8] & 0x3f)); /* variant 10 */
+    return u;
+}
+
+struct uuid uuid_v7_now(const struct clock *clock)
+{
+    uint8_t random[10];
+    rng_secure(random, sizeof random);
+    return uuid_v7(clock_wall_ms(clock), random);
+}
+
+static const uint8_t group_bytes[] = {4, 2, 2, 2, 6};
+
+void uuid_format(const struct uuid *u, char out[UUID_CHARS])
+{
+    const uint8_t *from = u->b;
+    for (unsigned g = 0; g < sizeof group_bytes; g++) {
+        if (g)
+            *out++ = '-';
+        hex_encode(from, group_bytes[g], out);
+        out += 2 * group_bytes[g];
+        from += group_bytes[g];
+    }
+}
+
+enum err uuid_parse(struct str s, struct uuid *out_uuid)
+{
+    if (s.n != UUID_CHARS - 1)
+        return ERR_SYNTAX;
+    struct uuid u;
+    uint8_t *to = u.b;
+    for (unsigned g = 0; g < sizeof group_bytes; g++) {
+        if (g && *s.p++ != '-')
+            return ERR_SYNTAX;
+        if (hex_decode(str_of(s.p, 2u * group_bytes[g]), to, group_bytes[g]) != ERR_OK)
+            return ERR_SYNTAX;
+        s.p += 2 * group_bytes[g];
+        to += group_bytes[g];
+    }
+    *out_uuid = u;
+    return ERR_OK;
+}
+
+int64_t uuid_v7_wall_ms(const struct uuid *u)
+{
+    return (int64_t)(be64_get(u->b) >> 16);
+}
