@@ -1,0 +1,264 @@
+/*
+ * The loop's one iteration: wait for descriptors, run their functions, run posted messages, fire due timers, run the
+ * batch-end functions. The clock is read once after the wait.
+ *
+ * Posting: senders push onto a lock-free stack; the loop takes the whole stack at once and reverses it. A sender writes
+ * the eventfd only when it finds the loop asleep, and takes the "asleep" mark away doing so: a burst of messages costs
+ * one wake-up. The mark and the stack are a store-then-load pair on both sides, hence sequentially consistent:
+ *   loop:   asleep = 1;  look at inbox;  epoll_wait
+ *   sender: push inbox;  asleep.exchange(0) -> 1: write eventfd
+ * At least one side sees the other, so no message sleeps in the inbox.
+ */
+#include "net/loop.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+enum { LOOP_EVENTS = 256 };
+
+struct net_loop {
+    int epoll_fd, wake_fd;
+    const struct clock *clock;
+    int64_t now_ns, wall_ms;
+    struct heap timers;
+    struct net_batch *batches;
+    struct net_fd wake;
+    _Atomic(struct net_msg *) inbox; /* senders push, the loop exchanges; pairs with asleep as told above */
+    atomic_int asleep;
+    atomic_bool stop;
+    int event_at, event_count;
+    struct epoll_event events[LOOP_EVENTS];
+};
+
+static _Thread_local struct net_loop *current;
+
+struct net_loop *net_loop_current(void)
+{
+    return current;
+}
+
+static bool timer_less(const struct heap_node *a, const struct heap_node *b)
+{
+    return heap_entry(a, const struct net_timer, node)->at_ns < heap_entry(b, const struct net_timer, node)->at_ns;
+}
+
+/* Edge-triggered, so the counter need not be read: every write is a new event. */
+static void woken(struct net_fd *nf, uint32_t events)
+{
+    (void)nf;
+    (void)events;
+}
+
+static void loop_time(struct net_loop *loop)
+{
+    loop->now_ns = clock_mono_ns(loop->clock);
+    loop->wall_ms = clock_wall_ms(loop->clock);
+}
+
+enum err net_loop_create(const struct clock *clock, struct net_loop **out_loop)
+{
+    struct net_loop *loop = calloc(1, sizeof *loop);
+    if (!loop)
+        return ERR_NO_MEMORY;
+    loop->clock = clock ? clock : clock_real();
+    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    enum err e = loop->epoll_fd < 0 || loop->wake_fd < 0 ? err_from_errno(errno) : ERR_OK;
+    if (e == ERR_OK)
+        e = heap_init(&loop->timers, 64, SIZE_MAX / sizeof(void *) / 2, timer_less);
+    if (e == ERR_OK) {
+        loop->wake = (struct net_fd){.fd = loop->wake_fd, .fn = woken};
+        e = net_loop_add(loop, &loop->wake, EPOLLIN | EPOLLET);
+    }
+    if (e != ERR_OK) {
+        net_loop_destroy(loop);
+        return e;
+    }
+    loop_time(loop);
+    *out_loop = loop;
+    return ERR_OK;
+}
+
+void net_loop_destroy(struct net_loop *loop)
+{
+    if (!loop)
+        return;
+    if (loop->epoll_fd >= 0)
+        close(loop->epoll_fd);
+    if (loop->wake_fd >= 0)
+        close(loop->wake_fd);
+    heap_fini(&loop->timers);
+    free(loop);
+}
+
+int64_t net_loop_now_ns(const struct net_loop *loop)
+{
+    return loop->now_ns;
+}
+
+int64_t net_loop_wall_ms(const struct net_loop *loop)
+{
+    return loop->wall_ms;
+}
+
+const struct clock *net_loop_clock(const struct net_loop *loop)
+{
+    return loop->clock;
+}
+
+enum err net_loop_add(struct net_loop *loop, struct net_fd *nf, uint32_t epoll_events)
+{
+    struct epoll_event ev = {.events = epoll_events, .data.ptr = nf};
+    CHECK(!nf->in_loop);
+    if (epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, nf->fd, &ev) != 0)
+        return err_from_errno(errno);
+    nf->in_loop = 1;
+    return ERR_OK;
+}
+
+void net_loop_change(struct net_loop *loop, struct net_fd *nf, uint32_t epoll_events)
+{
+    struct epoll_event ev = {.events = epoll_events, .data.ptr = nf};
+    CHECK(nf->in_loop);
+    CHECK(epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, nf->fd, &ev) == 0);
+}
+
+void net_loop_remove(struct net_loop *loop, struct net_fd *nf)
+{
+    if (!nf->in_loop)
+        return;
+    CHECK(epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, nf->fd, NULL) == 0);
+    nf->in_loop = 0;
+    for (int i = loop->event_at + 1; i < loop->event_count; i++)
+        if (loop->events[i].data.ptr == nf)
+            loop->events[i].data.ptr = NULL;
+}
+
+void net_timer_set(struct net_loop *loop, struct net_timer *t, int64_t at_ns)
+{
+    t->at_ns = at_ns;
+    if (net_timer_armed(t))
+        heap_fix(&loop->timers, &t->node);
+    else
+        CHECK(heap_push(&loop->timers, &t->node) == ERR_OK); /* a few bytes per connection, at its creation */
+}
+
+void net_timer_cancel(struct net_loop *loop, struct net_timer *t)
+{
+    if (net_timer_armed(t))
+        heap_remove(&loop->timers, &t->node);
+}
+
+static void loop_wake(struct net_loop *loop)
+{
+    if (atomic_exchange(&loop->asleep, 0) == 1) {
+        uint64_t one = 1;
+        ssize_t n = write(loop->wake_fd, &one, sizeof one);
+        (void)n; /* fails only when the counter is full, and then the loop wakes anyway */
+    }
+}
+
+void net_loop_post(struct net_loop *loop, struct net_msg *m)
+{
+    struct net_msg *head = atomic_load_explicit(&loop->inbox, memory_order_relaxed);
+    do
+        m->next = head;
+    while (!atomic_compare_exchange_weak(&loop->inbox, &head, m));
+    loop_wake(loop);
+}
+
+void net_loop_stop(struct net_loop *loop)
+{
+    atomic_store(&loop->stop, true);
+    loop_wake(loop);
+}
+
+bool net_loop__stopped(const struct net_loop *loop);
+bool net_loop__stopped(const struct net_loop *loop)
+{
+    return atomic_load(&loop->stop);
+}
+
+void net_loop_at_batch_end(struct net_loop *loop, struct net_batch *b)
+{
+    struct net_batch **at = &loop->batches;
+    while (*at)
+        at = &(*at)->next;
+    b->next = NULL;
+    *at = b;
+}
+
+static int wait_for(struct net_loop *loop, int wait_ms)
+{
+    struct heap_node *top = heap_top(&loop->timers);
+    if (top) {
+        int64_t left = heap_entry(top, struct net_timer, node)->at_ns - clock_mono_ns(loop->clock);
+        int64_t ms = left <= 0 ? 0 : (left + 999999) / 1000000;
+        if (wait_ms < 0 || ms < wait_ms)
+            wait_ms = ms > 60000 ? 60000 : (int)ms;
+    }
+    return wait_ms;
+}
+
+static void run_messages(struct net_loop *loop)
+{
+    struct net_msg *m = atomic_exchange_explicit(&loop->inbox, NULL, memory_order_acquire);
+    struct net_msg *in_order = NULL;
+    while (m) {
+        struct net_msg *next = m->next;
+        m->next = in_order;
+        in_order = m;
+        m = next;
+    }
+    while (in_order) {
+        struct net_msg *next = in_order->next;
+        in_order->fn(in_order);
+        in_order = next;
+    }
+}
+
+static void run_timers(struct net_loop *loop)
+{
+    for (struct heap_node *top = heap_top(&loop->timers); top; top = heap_top(&loop->timers)) {
+        struct net_timer *t = heap_entry(top, struct net_timer, node);
+        if (t->at_ns > loop->now_ns)
+            return;
+        heap_remove(&loop->timers, top);
+        t->fn(t);
+    }
+}
+
+void net_loop_once(struct net_loop *loop, int wait_ms)
+{
+    struct net_loop *outer = current;
+    current = loop;
+    wait_ms = wait_for(loop, wait_ms);
+    if (wait_ms != 0) {
+        atomic_store(&loop->asleep, 1);
+        if (atomic_load(&loop->inbox) || atomic_load(&loop->stop))
+            wait_ms = 0;
+    }
+    int n = epoll_wait(loop->epoll_fd, loop->events, LOOP_EVENTS, wait_ms);
+    atomic_store_explicit(&loop->asleep, 0, memory_order_relaxed);
+    CHECK(n >= 0 || errno == EINTR);
+    loop_time(loop);
+    loop->event_count = n > 0 ? n : 0;
+    for (loop->event_at = 0; loop->event_at < loop->event_count; loop->event_at++) {
+        struct epoll_event *ev = &loop->events[loop->event_at];
+        struct net_fd *nf = ev->data.ptr;
+        if (nf)
+            nf->fn(nf, ev->events);
+    }
+    loop->event_count = 0;
+    run_messages(loop);
+    run_timers(loop);
+    for (struct net_batch *b = loop->batches; b; b = b->next)
+        b->fn(b);
+    current = outer;
+}

@@ -1,0 +1,80 @@
+/*
+ * Event loop: one per thread, on epoll. File descriptors, timers and messages from other threads.
+ *
+ * Ownership   net_fd, net_timer and net_msg are embedded in the caller's structs and stay the caller's. A net_fd must be
+ *             removed before it is closed or freed; a net_msg must stay alive until its function ran (it may be reused
+ *             or freed from inside it).
+ * Threads     net_loop_post and net_loop_stop from any thread. Everything else on the loop's own thread, or before it
+ *             runs. Callbacks run on the loop's thread and must not block.
+ * Memory      Nothing allocates once as many timers were armed as ever will be.
+ * Order       Messages of one sender run in the order they were posted. One iteration: descriptors, messages, timers,
+ *             then the batch-end functions (where output collected during the iteration is written at once).
+ */
+#ifndef RON_NET_LOOP_H
+#define RON_NET_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/heap.h"
+
+struct net_loop;
+struct rt_task;
+
+struct net_fd {
+    int fd;
+    uint32_t in_loop; /* private; zero it first */
+    void (*fn)(struct net_fd *nf, uint32_t epoll_events);
+};
+
+struct net_timer {
+    struct heap_node node; /* private; zero it first */
+    int64_t at_ns;         /* when it fires, monotonic */
+    void (*fn)(struct net_timer *t);
+};
+
+struct net_msg {
+    struct net_msg *next; /* private */
+    void (*fn)(struct net_msg *m);
+};
+
+struct net_batch {
+    struct net_batch *next; /* private */
+    void (*fn)(struct net_batch *b);
+};
+
+/* clock NULL: clock_real(). */
+NODISCARD enum err net_loop_create(const struct clock *clock, struct net_loop **out_loop);
+void net_loop_destroy(struct net_loop *loop); /* NULL is allowed; messages never run are forgotten */
+
+/* Runs until net_loop_stop, or until the task is told to stop when one is given (it also beats for it). May be run again. */
+NODISCARD enum err net_loop_run(struct net_loop *loop, struct rt_task *self);
+/* One iteration that waits at most wait_ms (-1: until something happens). For tests and embedding. */
+void net_loop_once(struct net_loop *loop, int wait_ms);
+void net_loop_stop(struct net_loop *loop);
+
+struct net_loop *net_loop_current(void); /* the loop this thread is running, or NULL */
+int64_t net_loop_now_ns(const struct net_loop *loop);  /* taken when the iteration began */
+int64_t net_loop_wall_ms(const struct net_loop *loop); /* likewise */
+const struct clock *net_loop_clock(const struct net_loop *loop);
+
+NODISCARD enum err net_loop_add(struct net_loop *loop, struct net_fd *nf, uint32_t epoll_events);
+void net_loop_change(struct net_loop *loop, struct net_fd *nf, uint32_t epoll_events);
+void net_loop_remove(struct net_loop *loop, struct net_fd *nf); /* its events of this iteration are dropped too */
+
+/* Arms or moves. A timer that fires is no longer armed when its function runs. */
+void net_timer_set(struct net_loop *loop, struct net_timer *t, int64_t at_ns);
+void net_timer_cancel(struct net_loop *loop, struct net_timer *t); /* not armed: nothing happens */
+static inline bool net_timer_armed(const struct net_timer *t)
+{
+    return heap_has(&t->node);
+}
+
+/* One wake-up per sleep of the loop, however many messages arrive. The message must not be posted already. */
+void net_loop_post(struct net_loop *loop, struct net_msg *m);
+/* Called once at the end of every iteration; register before the loop runs or on its thread. */
+void net_loop_at_batch_end(struct net_loop *loop, struct net_batch *b);
+
+#endif
