@@ -1,22 +1,21 @@
 /*
  * Request head and body framing (RFC 9112), read strictly.
  *
- * The head is read line by line: a line is judged once its line feed is there, so what is refused depends on the bytes
- * alone and not on how they arrived. Refused with 400 because two readers could disagree about them:
+ * The head is read line by line: a line is judged once its line feed is there, so what is refused depends
+ * on the bytes alone and not on how they arrived. Refused with 400 because two readers could disagree about
+ * them:
  *
  *   line ends        bare LF, bare CR, NUL and other control bytes anywhere
- *   request line     anything but `method SP target SP HTTP/d.d`; a target with bytes outside 0x21-0x7e, a fragment,
- *                    a broken percent escape; authority form; `*` without OPTIONS
- *   fields           white space before the colon, a line that begins with white space (folding), an empty or
- *                    non-token name
- *   Host             none or two in HTTP/1.1, one that is no host, one that contradicts an absolute target
- *   framing          Content-Length with Transfer-Encoding; two of either, even equal; a length that is not digits; any
- *                    coding but `chunked`; Transfer-Encoding in HTTP/1.0
- *   chunks           sizes that are not 1-16 hex digits (so no extensions), lines not ended by CRLF; trailers are held to
- *                    the rules for fields and then dropped
+ *   request line     anything but `method SP target SP HTTP/d.d`; a target with bytes outside 0x21-0x7e, a
+ * fragment, a broken percent escape; authority form; `*` without OPTIONS fields           white space
+ * before the colon, a line that begins with white space (folding), an empty or non-token name Host none or
+ * two in HTTP/1.1, one that is no host, one that contradicts an absolute target framing Content-Length with
+ * Transfer-Encoding; two of either, even equal; a length that is not digits; any coding but `chunked`;
+ * Transfer-Encoding in HTTP/1.0 chunks           sizes that are not 1-16 hex digits (so no extensions),
+ * lines not ended by CRLF; trailers are held to the rules for fields and then dropped
  *
- * Sizes: 414 request line, 431 header block or number of fields, 413 body. Versions other than 1.0 and 1.1: 505.
- * One empty line before the request line is forgiven (RFC 9112 §2.2).
+ * Sizes: 414 request line, 431 header block or number of fields, 413 body. Versions other than 1.0 and 1.1:
+ * 505. One empty line before the request line is forgiven (RFC 9112 §2.2).
  */
 #include "net/http_parse.h"
 
@@ -26,12 +25,13 @@
 
 enum { HEAD_LINE, HEAD_FIELDS, HEAD_END };
 
-/* 1: token byte (RFC 9110 §5.6.2); 2: visible ASCII that may stand in a target; 4: byte of a Host value; 8: hex digit */
+/* 1: token byte (RFC 9110 §5.6.2); 2: visible ASCII that may stand in a target; 4: byte of a Host value; 8:
+ * hex digit */
 enum { C_TOKEN = 1, C_TARGET = 2, C_HOST = 4, C_HEX = 8 };
 
-#define ALNUM(f)                                                                                                   \
-    ['0' ... '9'] = (f) | C_HEX, ['A' ... 'F'] = (f) | C_HEX, ['G' ... 'Z'] = (f), ['a' ... 'f'] = (f) | C_HEX,    \
-    ['g' ... 'z'] = (f)
+#define ALNUM(f)                                                                                           \
+    ['0' ... '9'] = (f) | C_HEX, ['A' ... 'F'] = (f) | C_HEX, ['G' ... 'Z'] = (f),                         \
+             ['a' ... 'f'] = (f) | C_HEX, ['g' ... 'z'] = (f)
 
 static const uint8_t class_of[256] = {
     ALNUM(C_TOKEN | C_TARGET | C_HOST),
@@ -125,7 +125,8 @@ enum err net_http_percent_decode(struct str s, bool plus, char *out, size_t *out
     return ERR_OK;
 }
 
-/* Field values: visible ASCII, blank, tab and bytes from 0x80. Eight at a time: no byte below 0x20 and none 0x7f. */
+/* Field values: visible ASCII, blank, tab and bytes from 0x80. Eight at a time: no byte below 0x20 and none
+ * 0x7f. */
 static bool value_ok(const char *p, size_t n)
 {
     const uint64_t ones = 0x0101010101010101u, highs = 0x8080808080808080u;
@@ -247,8 +248,8 @@ static enum net_http_result target_read(struct net_http_head *h, const char *buf
 
 static enum net_http_result version_read(struct net_http_head *h, struct str v)
 {
-    if (v.n != 8 || memcmp(v.p, "HTTP/", 5) != 0 || v.p[6] != '.' || v.p[5] < '0' || v.p[5] > '9' || v.p[7] < '0' ||
-        v.p[7] > '9')
+    if (v.n != 8 || memcmp(v.p, "HTTP/", 5) != 0 || v.p[6] != '.' || v.p[5] < '0' || v.p[5] > '9' ||
+        v.p[7] < '0' || v.p[7] > '9')
         return bad(h, ERR_BAD_REQUEST, "the request line does not end in an HTTP version");
     if (v.p[5] != '1' || v.p[7] > '1')
         return bad(h, ERR_VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are spoken here");
@@ -318,7 +319,8 @@ static enum net_http_result length_read(struct net_http_head *h, struct str v)
         if (v.p[i] < '0' || v.p[i] > '9')
             return bad(h, ERR_BAD_REQUEST, "Content-Length is not digits");
         uint64_t digit = (uint64_t)(v.p[i] - '0');
-        n = n > (UINT64_MAX - digit) / 10 ? UINT64_MAX : n * 10 + digit; /* saturates: refused as too large */
+        n = n > (UINT64_MAX - digit) / 10 ? UINT64_MAX
+                                          : n * 10 + digit; /* saturates: refused as too large */
     }
     h->has_length = true;
     h->length = n;
@@ -475,7 +477,8 @@ enum net_http_result net_http_head_feed(struct net_http_head *h, const char *buf
 {
     CHECK(h->state != HEAD_END && h->err == ERR_OK);
     for (;;) {
-        if (h->state == HEAD_LINE && n > h->line_at && buf[h->line_at] != '\r' && !is_class(buf[h->line_at], C_TOKEN))
+        if (h->state == HEAD_LINE && n > h->line_at && buf[h->line_at] != '\r' &&
+            !is_class(buf[h->line_at], C_TOKEN))
             return bad(h, ERR_BAD_REQUEST, "the method is no token");
         const char *lf = n > h->scanned ? memchr(buf + h->scanned, '\n', n - h->scanned) : NULL;
         if (!lf) {
@@ -621,8 +624,8 @@ static enum net_http_result framing_byte(struct net_http_body *b, char c)
     }
 }
 
-enum net_http_result net_http_body_feed(struct net_http_body *b, const uint8_t *in, size_t n, size_t *out_used,
-                                        struct bytes *out_piece)
+enum net_http_result net_http_body_feed(struct net_http_body *b, const uint8_t *in, size_t n,
+                                        size_t *out_used, struct bytes *out_piece)
 {
     CHECK(b->err == ERR_OK);
     *out_used = 0;

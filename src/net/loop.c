@@ -1,15 +1,15 @@
 /*
- * The loop's one iteration: wait for descriptors, run their functions, run posted messages, fire due timers, run the
- * batch-end functions. The clock is read once after the wait.
+ * The loop's one iteration: wait for descriptors, run their functions, run posted messages, fire due
+ * timers, run the batch-end functions. The clock is read once after the wait.
  *
- * Posting: senders push onto a lock-free stack; the loop takes the whole stack at once and reverses it. A sender writes
- * the eventfd only when it finds the loop asleep, and takes the "asleep" mark away doing so: a burst of messages costs
- * one wake-up. The mark and the stack are a store-then-load pair on both sides, hence sequentially consistent:
- *   loop:   asleep = 1;  look at inbox;  epoll_wait
- *   sender: push inbox;  asleep.exchange(0) -> 1: write eventfd
- * At least one side sees the other, so no message sleeps in the inbox.
+ * Posting: senders push onto a lock-free stack; the loop takes the whole stack at once and reverses it. A
+ * sender writes the eventfd only when it finds the loop asleep, and takes the "asleep" mark away doing so:
+ * a burst of messages costs one wake-up. The mark and the stack are a store-then-load pair on both sides,
+ * hence sequentially consistent: loop:   asleep = 1;  look at inbox;  epoll_wait sender: push inbox;
+ * asleep.exchange(0) -> 1: write eventfd At least one side sees the other, so no message sleeps in the
+ * inbox.
  */
-#include "net/loop.h"
+#include "net/loop_internal.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -45,7 +45,8 @@ struct net_loop *net_loop_current(void)
 
 static bool timer_less(const struct heap_node *a, const struct heap_node *b)
 {
-    return heap_entry(a, const struct net_timer, node)->at_ns < heap_entry(b, const struct net_timer, node)->at_ns;
+    return heap_entry(a, const struct net_timer, node)->at_ns <
+           heap_entry(b, const struct net_timer, node)->at_ns;
 }
 
 /* Edge-triggered, so the counter need not be read: every write is a new event. */
@@ -146,7 +147,8 @@ void net_timer_set(struct net_loop *loop, struct net_timer *t, int64_t at_ns)
     if (net_timer_armed(t))
         heap_fix(&loop->timers, &t->node);
     else
-        CHECK(heap_push(&loop->timers, &t->node) == ERR_OK); /* a few bytes per connection, at its creation */
+        CHECK(heap_push(&loop->timers, &t->node) ==
+              ERR_OK); /* a few bytes per connection, at its creation */
 }
 
 void net_timer_cancel(struct net_loop *loop, struct net_timer *t)
@@ -179,7 +181,6 @@ void net_loop_stop(struct net_loop *loop)
     loop_wake(loop);
 }
 
-bool net_loop__stopped(const struct net_loop *loop);
 bool net_loop__stopped(const struct net_loop *loop)
 {
     return atomic_load(&loop->stop);

@@ -36,7 +36,8 @@ enum err net_problem_public(enum err e)
     }
 }
 
-/* JSON string; bytes that are not printable ASCII are escaped or, from 0x80 on, trusted to be UTF-8 by the caller. */
+/* JSON string; bytes that are not printable ASCII are escaped or, from 0x80 on, trusted to be UTF-8 by the
+ * caller. */
 static void put_string(struct buf *b, struct str s)
 {
     static const char hex[] = "0123456789abcdef";
