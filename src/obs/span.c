@@ -1,0 +1,291 @@
+/*
+ * The queue is a bounded array of cells with a turn number each (Vyukov's bounded queue): a thread that
+ * wants to write cell i of lap n waits for nothing, it sees at once whether the cell is free; when it is
+ * not, the span is lost and counted.
+ */
+#include "obs/span.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+enum { TRACER_MAGIC = 0x54524143, CACHE_LINE = 64 };
+
+struct cell {
+    _Atomic size_t
+        turn; /* i: free for write i; i + 1: holds write i. release after the copy, acquire before it */
+    struct obs_span span;
+};
+
+struct obs_tracer {
+    unsigned magic;
+    const struct clock *clock;
+    unsigned sample_ppm;
+    uint64_t seed;
+    size_t mask;
+    struct cell *cell;
+    _Alignas(CACHE_LINE) _Atomic size_t head; /* relaxed: the cell's turn orders the data */
+    _Alignas(CACHE_LINE) _Atomic size_t tail; /* relaxed, likewise */
+    _Alignas(CACHE_LINE) _Atomic int all;     /* relaxed */
+    _Atomic uint64_t lost, queued, threads;   /* relaxed */
+};
+
+/* --- trace context --- */
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool hex_read(const char *p, uint8_t *out, size_t n)
+{
+    uint8_t any = 0;
+    for (size_t i = 0; i < n; i++) {
+        int hi = hex_digit(p[2 * i]), lo = hex_digit(p[2 * i + 1]);
+        if (hi < 0 || lo < 0)
+            return false;
+        out[i] = (uint8_t)(hi << 4 | lo);
+        any |= out[i];
+    }
+    return any != 0;
+}
+
+enum err obs_traceparent_parse(struct str header, struct obs_trace *out)
+{
+    struct obs_trace t;
+    uint8_t version = 0, flags = 0;
+    if (header.n < 55 || header.p[2] != '-' || header.p[35] != '-' || header.p[52] != '-')
+        return ERR_SYNTAX;
+    hex_read(header.p, &version, 1);
+    if (hex_digit(header.p[0]) < 0 || hex_digit(header.p[1]) < 0 || version == 0xff)
+        return ERR_SYNTAX;
+    /* Version 00 is exactly 55 characters; later ones may add fields after a dash. */
+    if (header.n > 55 && (version == 0 || header.p[55] != '-'))
+        return ERR_SYNTAX;
+    if (!hex_read(header.p + 3, t.trace_id, 16) || !hex_read(header.p + 36, t.span_id, 8))
+        return ERR_SYNTAX;
+    hex_read(header.p + 53, &flags, 1);
+    if (hex_digit(header.p[53]) < 0 || hex_digit(header.p[54]) < 0)
+        return ERR_SYNTAX;
+    t.sampled = flags & 1;
+    *out = t;
+    return ERR_OK;
+}
+
+static void hex_write(char *out, const uint8_t *p, size_t n)
+{
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < n; i++) {
+        out[2 * i] = digits[p[i] >> 4];
+        out[2 * i + 1] = digits[p[i] & 15];
+    }
+}
+
+void obs_traceparent_format(const struct obs_trace *t, char out[OBS_TRACEPARENT_CHARS])
+{
+    memcpy(out, "00-", 3);
+    hex_write(out + 3, t->trace_id, 16);
+    out[35] = '-';
+    hex_write(out + 36, t->span_id, 8);
+    memcpy(out + 52, t->sampled ? "-01" : "-00", 4);
+}
+
+/* --- spans --- */
+
+enum err obs_tracer_create(const struct obs_tracer_config *cfg, struct obs_tracer **out)
+{
+    size_t cap = 2;
+    while (cap < cfg->capacity)
+        cap *= 2;
+    struct obs_tracer *t = aligned_alloc(CACHE_LINE, sizeof *t);
+    struct cell *cell = calloc(cap, sizeof *cell);
+    if (!t || !cell) {
+        free(t);
+        free(cell);
+        return ERR_NO_MEMORY;
+    }
+    memset(t, 0, sizeof *t);
+    t->magic = TRACER_MAGIC;
+    t->clock = cfg->clock;
+    t->sample_ppm = cfg->sample_ppm;
+    t->seed = cfg->seed;
+    t->mask = cap - 1;
+    t->cell = cell;
+    for (size_t i = 0; i < cap; i++)
+        atomic_store_explicit(&cell[i].turn, i, memory_order_relaxed);
+    *out = t;
+    return ERR_OK;
+}
+
+void obs_tracer_destroy(struct obs_tracer *t)
+{
+    if (!t)
+        return;
+    CHECK_MAGIC(t, TRACER_MAGIC);
+    t->magic = 0;
+    free(t->cell);
+    free(t);
+}
+
+void obs_tracer_sample_all(struct obs_tracer *t, bool on)
+{
+    atomic_store_explicit(&t->all, on, memory_order_relaxed);
+}
+
+/* Ids need to be unique, not secret: one generator per thread, seeded by the kernel (or by the test). */
+static struct rng *thread_rng(struct obs_tracer *t)
+{
+    static _Thread_local struct rng rng;
+    static _Thread_local struct obs_tracer *seeded_for;
+    static _Thread_local bool seeded;
+    bool reseed = t && t->seed && seeded_for != t;
+    if (!seeded || reseed) {
+        uint64_t seed = t && t->seed
+                            ? t->seed + atomic_fetch_add_explicit(&t->threads, 1, memory_order_relaxed)
+                            : rng_secure_u64();
+        rng_seed(&rng, seed);
+        seeded = true;
+        seeded_for = t;
+    }
+    return &rng;
+}
+
+static void fill_id(struct rng *r, uint8_t *id, size_t n)
+{
+    rng_bytes(r, id, n);
+    id[n - 1] |= 1; /* never all zero */
+}
+
+static bool has_trace(const struct obs_trace *t)
+{
+    static const uint8_t zero[16];
+    return t && memcmp(t->trace_id, zero, 16) != 0;
+}
+
+void obs_span_begin(struct obs_tracer *t, const struct obs_trace *parent, const char *name,
+                    struct obs_span *out)
+{
+    struct rng *r = thread_rng(t);
+    out->name = name;
+    out->n_attrs = 0;
+    out->err = ERR_OK;
+    out->end_unix_ns = 0;
+    if (has_trace(parent)) {
+        memcpy(out->self.trace_id, parent->trace_id, 16);
+        memcpy(out->parent_id, parent->span_id, 8);
+        out->self.sampled = parent->sampled;
+    } else {
+        fill_id(r, out->self.trace_id, 16);
+        memset(out->parent_id, 0, 8);
+        out->self.sampled = t && rng_below(r, 1000000) < t->sample_ppm;
+    }
+    fill_id(r, out->self.span_id, 8);
+    if (!t)
+        out->self.sampled = false;
+    else if (atomic_load_explicit(&t->all, memory_order_relaxed))
+        out->self.sampled = true;
+    if (out->self.sampled) {
+        out->start_mono_ns = clock_mono_ns(t->clock);
+        out->start_unix_ns = clock_wall_ms(t->clock) * 1000000;
+    }
+}
+
+static struct obs_attr *next_attr(struct obs_span *s, const char *key)
+{
+    if (!s->self.sampled || s->n_attrs == OBS_ATTRS_MAX)
+        return NULL;
+    struct obs_attr *a = &s->attrs[s->n_attrs++];
+    a->key = key;
+    return a;
+}
+
+void obs_span_text(struct obs_span *s, const char *key, struct str value)
+{
+    struct obs_attr *a = next_attr(s, key);
+    if (!a)
+        return;
+    size_t n = value.n < sizeof a->text - 1 ? value.n : sizeof a->text - 1;
+    while (n < value.n && n > 0 && ((unsigned char)value.p[n] & 0xc0) == 0x80)
+        n--; /* do not cut a UTF-8 sequence */
+    memcpy(a->text, value.p, n);
+    a->text[n] = '\0';
+    a->is_text = true;
+}
+
+void obs_span_u64(struct obs_span *s, const char *key, uint64_t value)
+{
+    struct obs_attr *a = next_attr(s, key);
+    if (!a)
+        return;
+    a->is_text = false;
+    a->number = value;
+}
+
+static bool enqueue(struct obs_tracer *t, const struct obs_span *s)
+{
+    size_t at = atomic_load_explicit(&t->tail, memory_order_relaxed);
+    for (;;) {
+        struct cell *c = &t->cell[at & t->mask];
+        size_t turn = atomic_load_explicit(&c->turn, memory_order_acquire);
+        if (turn == at) {
+            if (atomic_compare_exchange_weak_explicit(&t->tail, &at, at + 1, memory_order_relaxed,
+                                                      memory_order_relaxed)) {
+                c->span = *s;
+                atomic_store_explicit(&c->turn, at + 1, memory_order_release);
+                return true;
+            }
+        } else if (turn < at) {
+            return false; /* still holds a span of the previous lap: full */
+        } else {
+            at = atomic_load_explicit(&t->tail, memory_order_relaxed);
+        }
+    }
+}
+
+void obs_span_end(struct obs_tracer *t, struct obs_span *s, enum err err)
+{
+    if (!t || !s->self.sampled)
+        return;
+    s->err = err;
+    s->end_unix_ns = s->start_unix_ns + (clock_mono_ns(t->clock) - s->start_mono_ns);
+    atomic_fetch_add_explicit(&t->queued, 1, memory_order_relaxed);
+    if (!enqueue(t, s))
+        atomic_fetch_add_explicit(&t->lost, 1, memory_order_relaxed);
+}
+
+size_t obs_tracer_take(struct obs_tracer *t, struct obs_span *out, size_t max)
+{
+    CHECK_MAGIC(t, TRACER_MAGIC);
+    size_t n = 0;
+    size_t at = atomic_load_explicit(&t->head, memory_order_relaxed);
+    while (n < max) {
+        struct cell *c = &t->cell[at & t->mask];
+        size_t turn = atomic_load_explicit(&c->turn, memory_order_acquire);
+        if (turn == at + 1) {
+            if (atomic_compare_exchange_weak_explicit(&t->head, &at, at + 1, memory_order_relaxed,
+                                                      memory_order_relaxed)) {
+                out[n++] = c->span;
+                atomic_store_explicit(&c->turn, at + t->mask + 1, memory_order_release);
+                at++;
+            }
+        } else if (turn <= at) {
+            break; /* not written yet */
+        } else {
+            at = atomic_load_explicit(&t->head, memory_order_relaxed);
+        }
+    }
+    return n;
+}
+
+uint64_t obs_tracer_lost(const struct obs_tracer *t)
+{
+    return atomic_load_explicit(&t->lost, memory_order_relaxed);
+}
+
+uint64_t obs_tracer_queued(const struct obs_tracer *t)
+{
+    return atomic_load_explicit(&t->queued, memory_order_relaxed);
+}

@@ -1,0 +1,211 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "obs/span.h"
+
+static const char example[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+static void the_example_of_the_standard_round_trips(void **state)
+{
+    (void)state;
+    struct obs_trace t;
+    char out[OBS_TRACEPARENT_CHARS];
+    assert_int_equal(
+        obs_traceparent_parse(STR("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"), &t), ERR_OK);
+    assert_true(t.sampled);
+    obs_traceparent_format(&t, out);
+    assert_string_equal(out, example);
+}
+
+static void what_the_standard_forbids_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {
+        "",
+        "00",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0",
+        "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+        "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
+        "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01x",
+        "00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        "0g-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    };
+    struct obs_trace t;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(obs_traceparent_parse(str_from_c(bad[i]), &t), ERR_SYNTAX);
+    assert_int_equal(
+        obs_traceparent_parse(STR("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00-later"), &t),
+        ERR_OK);
+    assert_false(t.sampled);
+}
+
+static struct obs_tracer *make(struct clock_manual *c, size_t capacity, unsigned ppm)
+{
+    clock_manual_init(c, 1760000000000);
+    struct obs_tracer *t;
+    struct obs_tracer_config cfg = {.clock = &c->clock, .capacity = capacity, .sample_ppm = ppm, .seed = 7};
+    assert_int_equal(obs_tracer_create(&cfg, &t), ERR_OK);
+    return t;
+}
+
+static void one_in_a_hundred_is_sampled_and_all_of_them_in_safe_mode(void **state)
+{
+    (void)state;
+    struct clock_manual c;
+    struct obs_tracer *t = make(&c, 4, 10000);
+    struct obs_span s;
+    int sampled = 0;
+    for (int i = 0; i < 20000; i++) {
+        obs_span_begin(t, NULL, "x", &s);
+        sampled += s.self.sampled;
+    }
+    assert_in_range(sampled, 120, 290);
+    obs_tracer_sample_all(t, true);
+    obs_span_begin(t, NULL, "x", &s);
+    assert_true(s.self.sampled);
+    obs_tracer_sample_all(t, false);
+    obs_tracer_destroy(t);
+}
+
+static void a_child_keeps_the_trace_and_the_callers_decision(void **state)
+{
+    (void)state;
+    struct clock_manual c;
+    struct obs_tracer *t = make(&c, 4, 0);
+    struct obs_trace parent;
+    assert_int_equal(obs_traceparent_parse(str_from_c(example), &parent), ERR_OK);
+    struct obs_span s, child;
+    obs_span_begin(t, &parent, "ingress", &s);
+    obs_span_begin(t, &s.self, "commit", &child);
+    assert_memory_equal(child.self.trace_id, parent.trace_id, 16);
+    assert_memory_equal(child.parent_id, s.self.span_id, 8);
+    assert_memory_not_equal(child.self.span_id, s.self.span_id, 8);
+    assert_true(child.self.sampled);
+    obs_span_begin(NULL, &parent, "no tracer", &s);
+    assert_false(s.self.sampled);
+    obs_span_end(NULL, &s, ERR_OK);
+    obs_tracer_destroy(t);
+}
+
+static void a_full_queue_loses_spans_and_counts_them(void **state)
+{
+    (void)state;
+    struct clock_manual c;
+    struct obs_tracer *t = make(&c, 4, 1000000);
+    struct obs_span s, out[8];
+    for (uint64_t i = 0; i < 6; i++) {
+        obs_span_begin(t, NULL, "x", &s);
+        obs_span_u64(&s, "i", i);
+        obs_span_end(t, &s, ERR_OK);
+    }
+    assert_int_equal(obs_tracer_lost(t), 2);
+    assert_int_equal(obs_tracer_take(t, out, 8), 4);
+    assert_int_equal(out[3].attrs[0].number, 3);
+    assert_int_equal(obs_tracer_take(t, out, 8), 0);
+    obs_span_begin(t, NULL, "x", &s);
+    obs_span_end(t, &s, ERR_OK);
+    assert_int_equal(obs_tracer_take(t, out, 8), 1);
+    obs_tracer_destroy(t);
+}
+
+static void otlp_json_has_the_shape_a_collector_expects(void **state)
+{
+    (void)state;
+    struct clock_manual c;
+    struct obs_tracer *t = make(&c, 4, 1000000);
+    struct obs_span s[2], taken[2];
+    obs_span_begin(t, NULL, "ingress", &s[0]);
+    obs_span_begin(t, &s[0].self, "commit", &s[1]);
+    obs_span_text(&s[1], "corr_id", STR("a\"b"));
+    obs_span_u64(&s[1], "seq", UINT64_MAX);
+    clock_manual_advance_ms(&c, 5);
+    obs_span_end(t, &s[1], ERR_IO);
+    obs_span_end(t, &s[0], ERR_OK);
+    assert_int_equal(obs_tracer_take(t, taken, 2), 2);
+    struct buf out;
+    buf_init(&out, 1 << 16);
+    obs_otlp_encode("ron-ledger", "1.0", taken, 2, &out);
+    json_t *j = json_loads(buf_cstr(&out), JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(j);
+    json_t *rs = json_array_get(json_object_get(j, "resourceSpans"), 0);
+    json_t *spans = json_object_get(json_array_get(json_object_get(rs, "scopeSpans"), 0), "spans");
+    assert_int_equal(json_array_size(spans), 2);
+    json_t *commit = json_array_get(spans, 0), *root = json_array_get(spans, 1);
+    assert_int_equal(strlen(json_string_value(json_object_get(commit, "traceId"))), 32);
+    assert_string_equal(json_string_value(json_object_get(commit, "parentSpanId")),
+                        json_string_value(json_object_get(root, "spanId")));
+    assert_null(json_object_get(root, "parentSpanId"));
+    assert_string_equal(json_string_value(json_object_get(commit, "startTimeUnixNano")),
+                        "1760000000000000000");
+    assert_string_equal(json_string_value(json_object_get(commit, "endTimeUnixNano")),
+                        "1760000000005000000");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(commit, "status"), "code")), 2);
+    json_t *attrs = json_object_get(commit, "attributes");
+    json_t *first = json_object_get(json_array_get(attrs, 0), "value");
+    assert_string_equal(json_string_value(json_object_get(first, "stringValue")), "a\"b");
+    json_decref(j);
+    buf_fini(&out);
+    obs_tracer_destroy(t);
+}
+
+static _Atomic int still_ending;
+
+static void *end_many(void *arg)
+{
+    struct obs_span s;
+    for (int i = 0; i < 20000; i++) {
+        obs_span_begin(arg, NULL, "x", &s);
+        obs_span_end(arg, &s, ERR_OK);
+    }
+    atomic_fetch_sub(&still_ending, 1);
+    return NULL;
+}
+
+static void every_span_is_either_taken_or_counted_as_lost(void **state)
+{
+    (void)state;
+    struct obs_tracer *t;
+    struct obs_tracer_config cfg = {.clock = clock_real(), .capacity = 64, .sample_ppm = 1000000};
+    assert_int_equal(obs_tracer_create(&cfg, &t), ERR_OK);
+    pthread_t th[3];
+    atomic_store(&still_ending, 3);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_create(&th[i], NULL, end_many, t), 0);
+    struct obs_span out[16];
+    size_t taken = 0;
+    while (atomic_load(&still_ending))
+        taken += obs_tracer_take(t, out, 16);
+    for (int i = 0; i < 3; i++)
+        pthread_join(th[i], NULL);
+    for (size_t n; (n = obs_tracer_take(t, out, 16));)
+        taken += n;
+    assert_int_equal(taken + obs_tracer_lost(t), 60000);
+    assert_int_equal(obs_tracer_queued(t), 60000);
+    obs_tracer_destroy(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_example_of_the_standard_round_trips),
+        cmocka_unit_test(what_the_standard_forbids_is_refused),
+        cmocka_unit_test(one_in_a_hundred_is_sampled_and_all_of_them_in_safe_mode),
+        cmocka_unit_test(a_child_keeps_the_trace_and_the_callers_decision),
+        cmocka_unit_test(a_full_queue_loses_spans_and_counts_them),
+        cmocka_unit_test(otlp_json_has_the_shape_a_collector_expects),
+        cmocka_unit_test(every_span_is_either_taken_or_counted_as_lost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
