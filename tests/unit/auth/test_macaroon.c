@@ -155,8 +155,9 @@ static void tokens_with_wrong_shape_are_refused(void **state)
 static void third_party_caveats_are_counted_and_never_verify(void **state)
 {
     (void)state;
-    static const char raw[] = "0011location ron\n0012identifier k1\n000ecid a = b\n000fvid secret\n000ccl else\n"
-                              "002fsignature xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n";
+    static const char raw[] =
+        "0011location ron\n0012identifier k1\n000ecid a = b\n000fvid secret\n000ccl else\n"
+        "002fsignature xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n";
     char text[512];
     struct auth_macaroon m;
     size_t chars = base64url_encode(raw, sizeof raw - 1, text);
