@@ -109,34 +109,41 @@ static inline bool str_ends(struct str s, struct str suffix)
 }
 
 /* Integers in memory: be = big-endian (wire, hashed preimages), le = little-endian (our files). */
+#define BYTES_SWAP16(v) __builtin_bswap16(v)
+#define BYTES_SWAP32(v) __builtin_bswap32(v)
+#define BYTES_SWAP64(v) __builtin_bswap64(v)
+#define BYTES_SWAP128(v)                                                                                   \
+    ((unsigned __int128)__builtin_bswap64((uint64_t)(v)) << 64 | __builtin_bswap64((uint64_t)((v) >> 64)))
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define BYTES_TO_BE(bits, v) BYTES_SWAP##bits(v)
+#define BYTES_TO_LE(bits, v) (v)
+#else
+#define BYTES_TO_BE(bits, v) (v)
+#define BYTES_TO_LE(bits, v) BYTES_SWAP##bits(v)
+#endif
+/* One load or store and at most one swap: compilers do not find that in a loop over bytes at -O2. */
 #define BYTES_DEFINE_ENDIAN(bits, type)                                                                    \
     static inline void be##bits##_put(void *p, type v)                                                     \
     {                                                                                                      \
-        uint8_t *b = p;                                                                                    \
-        for (unsigned i = 0; i < (bits) / 8; i++)                                                          \
-            b[i] = (uint8_t)(v >> ((bits)-8 * (i + 1)));                                                   \
+        v = BYTES_TO_BE(bits, v);                                                                          \
+        memcpy(p, &v, sizeof v);                                                                           \
     }                                                                                                      \
     static inline type be##bits##_get(const void *p)                                                       \
     {                                                                                                      \
-        const uint8_t *b = p;                                                                              \
-        type v = 0;                                                                                        \
-        for (unsigned i = 0; i < (bits) / 8; i++)                                                          \
-            v = (type)(v | (type)((type)b[i] << ((bits)-8 * (i + 1))));                                    \
-        return v;                                                                                          \
+        type v;                                                                                            \
+        memcpy(&v, p, sizeof v);                                                                           \
+        return BYTES_TO_BE(bits, v);                                                                       \
     }                                                                                                      \
     static inline void le##bits##_put(void *p, type v)                                                     \
     {                                                                                                      \
-        uint8_t *b = p;                                                                                    \
-        for (unsigned i = 0; i < (bits) / 8; i++)                                                          \
-            b[i] = (uint8_t)(v >> (8 * i));                                                                \
+        v = BYTES_TO_LE(bits, v);                                                                          \
+        memcpy(p, &v, sizeof v);                                                                           \
     }                                                                                                      \
     static inline type le##bits##_get(const void *p)                                                       \
     {                                                                                                      \
-        const uint8_t *b = p;                                                                              \
-        type v = 0;                                                                                        \
-        for (unsigned i = 0; i < (bits) / 8; i++)                                                          \
-            v = (type)(v | (type)((type)b[i] << (8 * i)));                                                 \
-        return v;                                                                                          \
+        type v;                                                                                            \
+        memcpy(&v, p, sizeof v);                                                                           \
+        return BYTES_TO_LE(bits, v);                                                                       \
     }
 
 BYTES_DEFINE_ENDIAN(16, uint16_t)
