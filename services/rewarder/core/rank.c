@@ -1,0 +1,177 @@
+/*
+ * Who gets the units that the floor leaves over.
+ *
+ * largest_remainder: rows with a score by (remainder descending, account ascending). Rows are already ascending by
+ * account, so a stable sort on the remainder is all. It is a radix sort on the top 32 bits (aligned to S, since every
+ * remainder is below S); runs of equal keys that are not exactly ordered are merge-sorted on the full 128 bits.
+ *
+ * webster: the rounding of each row alone may give D units too few or too many. Too few: D times one unit to the row
+ * with the largest s/(2a+1). Too many: one unit from the row with the smallest s/(2a-1). A binary heap of row numbers,
+ * fractions compared by 256-bit cross products.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "services/rewarder/core/calc_internal.h"
+
+struct item {
+    uint32_t key; /* complement of the top bits: ascending keys are descending remainders */
+    uint32_t row;
+};
+
+enum { RADIX_BITS = 11, RADIX = 1 << RADIX_BITS, RADIX_PASSES = 3 };
+
+static struct item *radix_sort(struct item *from, struct item *to, size_t n)
+{
+    uint32_t count[RADIX_PASSES][RADIX];
+    memset(count, 0, sizeof count);
+    for (size_t i = 0; i < n; i++)
+        for (unsigned pass = 0; pass < RADIX_PASSES; pass++)
+            count[pass][(from[i].key >> (pass * RADIX_BITS)) & (RADIX - 1)]++;
+    for (unsigned pass = 0; pass < RADIX_PASSES; pass++) {
+        uint32_t sum = 0;
+        for (unsigned i = 0; i < RADIX; i++) {
+            uint32_t n_i = count[pass][i];
+            count[pass][i] = sum;
+            sum += n_i;
+        }
+        for (size_t i = 0; i < n; i++)
+            to[count[pass][(from[i].key >> (pass * RADIX_BITS)) & (RADIX - 1)]++] = from[i];
+        struct item *t = from;
+        from = to;
+        to = t;
+    }
+    return from;
+}
+
+/* Stable, by remainder descending. */
+static void merge_sort(struct item *a, struct item *tmp, size_t n, const wide_u128 *r)
+{
+    if (n <= 12) {
+        for (size_t i = 1; i < n; i++) {
+            struct item x = a[i];
+            size_t j = i;
+            for (; j && r[a[j - 1].row] < r[x.row]; j--)
+                a[j] = a[j - 1];
+            a[j] = x;
+        }
+        return;
+    }
+    size_t half = n / 2;
+    merge_sort(a, tmp, half, r);
+    merge_sort(a + half, tmp, n - half, r);
+    if (r[a[half - 1].row] >= r[a[half].row])
+        return;
+    memcpy(tmp, a, half * sizeof *a);
+    size_t i = 0, j = half, k = 0;
+    while (i < half && j < n)
+        a[k++] = r[tmp[i].row] >= r[a[j].row] ? tmp[i++] : a[j++];
+    while (i < half)
+        a[k++] = tmp[i++];
+}
+
+static void settle_equal_keys(struct item *a, struct item *tmp, size_t n, const wide_u128 *r)
+{
+    for (size_t i = 0; i < n;) {
+        size_t j = i + 1;
+        while (j < n && a[j].key == a[i].key)
+            j++;
+        if (j - i > 1)
+            merge_sort(a + i, tmp, j - i, r);
+        i = j;
+    }
+}
+
+enum err calc_rank_remainders(struct rewarder_calc *c, wide_u128 left_over)
+{
+    uint64_t rows = c->rows->count;
+    struct item *items = malloc((rows ? rows : 1) * sizeof *items),
+                *spare = malloc((rows ? rows : 1) * sizeof *spare);
+    if (!items || !spare) {
+        free(items);
+        free(spare);
+        return ERR_NO_MEMORY;
+    }
+    int shift = wide_clz(c->result.score_total);
+    size_t n = 0;
+    for (uint64_t i = 0; i < rows; i++)
+        if (c->score[i])
+            items[n++] = (struct item){~(uint32_t)((c->remainder[i] << shift) >> 96), (uint32_t)i};
+    struct item *sorted = radix_sort(items, spare, n);
+    settle_equal_keys(sorted, sorted == items ? spare : items, n, c->remainder);
+    /* Fewer units than rows are left over: each row with a score lost less than one. */
+    CHECK(left_over <= n);
+    for (size_t i = 0; i < n; i++) {
+        c->rank[sorted[i].row] = (uint32_t)(i + 1);
+        c->amount[sorted[i].row] += i < left_over;
+    }
+    c->result.cut = (uint64_t)left_over;
+    free(items);
+    free(spare);
+    return ERR_OK;
+}
+
+/* s/(2a+1) when units are given, s/(2a-1) when they are taken. */
+static inline wide_u128 claim(const struct rewarder_calc *c, uint32_t row, bool give)
+{
+    return give ? 2 * c->amount[row] + 1 : 2 * c->amount[row] - 1;
+}
+
+/* Whether row x is served before row y. */
+static bool before(const struct rewarder_calc *c, uint32_t x, uint32_t y, bool give)
+{
+    int cmp = wide_cmp(wide_mul(c->score[x], claim(c, y, give)), wide_mul(c->score[y], claim(c, x, give)));
+    if (give)
+        return cmp != 0 ? cmp > 0 : x < y;
+    return cmp != 0 ? cmp < 0 : x > y;
+}
+
+static void sift_down(const struct rewarder_calc *c, uint32_t *heap, size_t n, size_t i, bool give)
+{
+    uint32_t x = heap[i];
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= n)
+            break;
+        if (child + 1 < n && before(c, heap[child + 1], heap[child], give))
+            child++;
+        if (!before(c, heap[child], x, give))
+            break;
+        heap[i] = heap[child];
+        i = child;
+    }
+    heap[i] = x;
+}
+
+enum err calc_webster(struct rewarder_calc *c, wide_u128 rounded_total)
+{
+    bool give = rounded_total <= c->result.pool;
+    wide_u128 distance = give ? c->result.pool - rounded_total : rounded_total - c->result.pool;
+    uint64_t rows = c->rows->count;
+    CHECK(distance <= rows); /* each row is off by at most half a unit */
+    c->result.cut = (uint64_t)distance;
+    c->result.cut_negative = !give && distance;
+    if (distance == 0)
+        return ERR_OK;
+    uint32_t *heap = malloc(rows * sizeof *heap);
+    if (!heap)
+        return ERR_NO_MEMORY;
+    size_t n = 0;
+    for (uint64_t i = 0; i < rows; i++)
+        if (give ? c->score[i] > 0 : c->amount[i] > 0)
+            heap[n++] = (uint32_t)i;
+    for (size_t i = n / 2; i-- > 0;)
+        sift_down(c, heap, n, i, give);
+    for (uint64_t step = 1; step <= c->result.cut; step++) {
+        CHECK(n > 0);
+        uint32_t row = heap[0];
+        c->amount[row] += give ? 1 : (wide_u128)-1;
+        c->rank[row] = (uint32_t)step;
+        if (!give && c->amount[row] == 0)
+            heap[0] = heap[--n];
+        if (n)
+            sift_down(c, heap, n, 0, give);
+    }
+    free(heap);
+    return ERR_OK;
+}
