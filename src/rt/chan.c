@@ -328,7 +328,7 @@ enum err rt_chan_push_drop_oldest(struct rt_chan *ch, void *item, void **out_dro
             gone = 1;
         }
         ch->tail.seen = head + gone;
-        ch->head.seen = tail; /* the head may have passed what receivers knew */
+        ch->head.seen = tail;               /* the head may have passed what receivers knew */
         side_leave(&ch->head, gone * STEP); /* nobody sleeps for room in a channel that always has some */
     }
     ch->slots[tail & ch->mask] = item;

@@ -133,6 +133,10 @@ static inline uint32_t os_a32_swap(struct os_a32 *a, uint32_t v, memory_order mo
 {
     return atomic_exchange_explicit(&a->v, v, mo);
 }
+static inline uint32_t os_a32_add(struct os_a32 *a, uint32_t v, memory_order mo)
+{
+    return atomic_fetch_add_explicit(&a->v, v, mo);
+}
 static inline uint32_t os_a32_or(struct os_a32 *a, uint32_t v, memory_order mo)
 {
     return atomic_fetch_or_explicit(&a->v, v, mo);

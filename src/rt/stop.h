@@ -20,7 +20,10 @@ struct rt_stop {
     struct os_mutex m;         /* guards sleeper; flags change under it */
     struct os_a32 flags;       /* release under m in rt_stop_request(); acquire in rt_stop_asked() */
     struct rt_waiter *sleeper; /* the task's thread, while it sleeps */
-    struct os_count asleep;    /* 1 while it sleeps: a sleeping task is not a silent one (heartbeat) */
+
+    /* Heartbeat. Sleeping in rt is no silence: `asleep` says so, and waking up is a beat. */
+    bool beats;
+    struct os_count asleep, beat_ns;
 };
 
 void rt_stop_init(struct rt_stop *s);

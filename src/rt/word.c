@@ -163,6 +163,8 @@ static void stop_unregister(struct rt_stop *s)
 {
     os_mutex_lock(&s->m);
     s->sleeper = NULL;
+    if (s->beats)
+        os_count_set(&s->beat_ns, (uint64_t)os_now_ns());
     os_count_set(&s->asleep, 0);
     os_mutex_unlock(&s->m);
 }

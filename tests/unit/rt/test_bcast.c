@@ -22,6 +22,7 @@ static void unref(void *item)
 
 static int items[64];
 
+RT_BLOCKS
 static void every_subscriber_sees_every_item(void **state)
 {
     (void)state;

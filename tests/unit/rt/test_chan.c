@@ -16,6 +16,7 @@ static struct rt_chan *make(size_t capacity, enum rt_policy policy)
 
 static int items[256]; /* the addresses are what travels */
 
+RT_BLOCKS
 static void full_channel_is_busy_and_keeps_the_item_with_the_caller(void **state)
 {
     (void)state;
@@ -66,6 +67,7 @@ static void items_leave_in_the_order_they_came_however_often_the_ring_wraps(void
     rt_chan_destroy(ch, NULL, NULL);
 }
 
+RT_BLOCKS
 static void closed_channel_is_drained_before_it_says_closed(void **state)
 {
     (void)state;
@@ -116,6 +118,7 @@ static void drop_oldest_hands_back_exactly_what_it_pushed_out(void **state)
     rt_chan_destroy(ch, NULL, NULL);
 }
 
+RT_BLOCKS
 static void waits_end_with_the_deadline(void **state)
 {
     (void)state;
@@ -131,6 +134,7 @@ static void waits_end_with_the_deadline(void **state)
     rt_chan_destroy(ch, NULL, NULL);
 }
 
+RT_BLOCKS
 static void retry_once_is_busy_after_one_back_off(void **state)
 {
     (void)state;
@@ -227,6 +231,7 @@ struct storm_sender {
     uintptr_t id;
 };
 
+RT_BLOCKS
 static void storm_send(void *arg)
 {
     struct storm_sender *me = arg;
@@ -236,6 +241,7 @@ static void storm_send(void *arg)
     }
 }
 
+RT_BLOCKS
 static void storm_recv(void *arg)
 {
     struct storm *s = arg;

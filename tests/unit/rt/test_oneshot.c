@@ -8,6 +8,7 @@
 
 static int answer;
 
+RT_BLOCKS
 static void first_answer_wins(void **state)
 {
     (void)state;
@@ -21,6 +22,7 @@ static void first_answer_wins(void **state)
     rt_oneshot_fini(&o);
 }
 
+RT_BLOCKS
 static void abandoned_slot_leaves_the_answer_with_the_sender(void **state)
 {
     (void)state;
@@ -53,6 +55,7 @@ static void send_answer(void *arg)
         answer = -1;
 }
 
+RT_BLOCKS
 static void slot_may_die_as_soon_as_the_answer_is_there(void **state)
 {
     (void)state;

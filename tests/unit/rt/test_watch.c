@@ -20,6 +20,7 @@ static void unref(void *value)
     refs--;
 }
 
+RT_BLOCKS
 static void last_value_wins_and_versions_grow(void **state)
 {
     (void)state;
@@ -38,6 +39,7 @@ static void last_value_wins_and_versions_grow(void **state)
     rt_watch_destroy(w);
 }
 
+RT_BLOCKS
 static void closed_watch_ends_waits_but_keeps_its_value(void **state)
 {
     (void)state;
@@ -68,6 +70,7 @@ static void every_reference_is_dropped(void **state)
     assert_int_equal(refs, 0);
 }
 
+RT_BLOCKS
 static void follow(void *arg)
 {
     struct rt_watch *w = arg;
