@@ -1,0 +1,104 @@
+/*
+ * Moving: a live message is written again at the end of the journal so that the segment it came from can go, or at the end
+ * of another shard's journal so that its bucket can.
+ */
+#include "services/mailbox/core/shard_internal.h"
+
+uint64_t mailbox_shard_due_wall_ms(const struct mailbox_shard *s, uint32_t i)
+{
+    const struct mailbox_entry *e = ENTRY(s, i);
+    if (e->state == MAILBOX_DLQ)
+        return (uint64_t)e->due;
+    if (e->state != MAILBOX_DELAYED)
+        return 0;
+    int64_t ahead_ms = (e->due - s->now.mono_us) / 1000;
+    return (uint64_t)((int64_t)s->now.wall_ms + (ahead_ms > 0 ? ahead_ms : 0));
+}
+
+static void note_pending(struct mailbox_shard *s, uint32_t i, size_t at, size_t length)
+{
+    mailbox_shard__set_place(s, i, MAILBOX_SEGMENT_PENDING, (uint32_t)(at / 8));
+    ENTRY(s, i)->length64 = (uint16_t)((length + 63) / 64);
+    s->pending[s->pending_n++] = (struct mailbox_pending){i, (uint32_t)at};
+}
+
+static void put_history(struct mailbox_shard *s, const struct mailbox_topic *t, uint32_t i)
+{
+    const struct mailbox_entry *e = ENTRY(s, i);
+    const struct mailbox_failures *h = mailbox_history_get(&s->history, i);
+    for (uint8_t k = 0; h && k < h->n; k++) {
+        bool current = k + 1 == h->n;
+        struct mailbox_rec_fail r = {.msg_id = e->msg_id,
+                                     .at_ms = h->f[k].at_ms,
+                                     .attempt = h->f[k].attempt,
+                                     .cause = h->f[k].cause,
+                                     .reason = str_of(h->f[k].reason, h->f[k].reason_len)};
+        r.to = current && e->state == MAILBOX_DLQ ? MAILBOX_TO_DLQ : MAILBOX_TO_READY;
+        if (current && e->state == MAILBOX_DELAYED && (e->flags & MAILBOX_F_AFTER_FAIL)) {
+            r.to = MAILBOX_TO_DELAYED;
+            r.not_before_ms = mailbox_shard_due_wall_ms(s, i);
+        }
+        if (!current && r.attempt == e->attempt)
+            continue; /* two causes of one attempt: the last one says where it went */
+        mailbox_shard__wrote(s, mailbox_rec_put_fail(&s->group, t->id, &r), true);
+    }
+}
+
+enum err mailbox_shard_reappend(struct mailbox_shard *s, struct mailbox_now now, uint32_t i,
+                                const struct mailbox_rec *body)
+{
+    struct mailbox_entry *e = ENTRY(s, i);
+    struct mailbox_topic *t = mailbox_shard__topic(s, e);
+    CHECK(!s->readonly && !mailbox_shard_group_full(s));
+    s->now = now;
+    if (s->pending_n == s->pending_cap)
+        return ERR_BUSY; /* commit first; the array grew with the sends of earlier groups */
+    size_t at = s->group.n;
+    if (e->state == MAILBOX_DONE) {
+        struct mailbox_rec_dedup d = {.digest = e->digest,
+                                      .msg_id = e->msg_id,
+                                      .topic_seq = e->topic_seq,
+                                      .ts_ms = mailbox_id_ts_ms(&e->msg_id)};
+        d.payload_hash =
+            body->type == MAILBOX_REC_DEDUP ? body->dedup.payload_hash : body->enq.payload_hash;
+        d.chain = body->type == MAILBOX_REC_DEDUP ? body->dedup.chain : body->enq.chain;
+        mailbox_shard__wrote(s, mailbox_rec_put_dedup(&s->group, t->id, &d), true);
+        note_pending(s, i, at, s->group.n - at);
+        return ERR_OK;
+    }
+    struct mailbox_rec_move m = {e->attempt, e->tries, (uint8_t)e->state, mailbox_shard_due_wall_ms(s, i)};
+    mailbox_shard__wrote(s, mailbox_rec_put_move(&s->group, t->id, &m, &body->enq), true);
+    note_pending(s, i, at, s->group.n - at);
+    put_history(s, t, i);
+    return ERR_OK;
+}
+
+enum err mailbox_shard_reappend_topic(struct mailbox_shard *s, struct mailbox_topic *t)
+{
+    struct mailbox_rec_topic r = {t->chain_id, t->created_ms, t->topic_seq, t->chain,
+                                  mailbox_topic_name(t)};
+    CHECK(!s->readonly);
+    mailbox_shard__wrote(s, mailbox_rec_put_topic(&s->group, t->id, &r), true);
+    return ERR_OK;
+}
+
+void mailbox_shard_forget_foreign(struct mailbox_shard *s, const uint16_t *routing)
+{
+    for (uint32_t i = 1; i < s->slabs.used; i++) {
+        struct mailbox_entry *e = ENTRY(s, i);
+        if (e->state == MAILBOX_FREE || routing[mailbox_id_bucket(&e->msg_id)] == s->no)
+            continue;
+        if (e->state == MAILBOX_LEASED || e->state == MAILBOX_DELAYED)
+            mailbox_wheel_remove(&s->timers, i);
+        if (e->state == MAILBOX_DONE && !(e->flags & MAILBOX_F_GHOST) && e->due != INT64_MAX)
+            mailbox_wheel_remove(&s->forget, i);
+        mailbox_shard__free(s, i);
+    }
+    for (uint32_t k = 1; k < s->topics.slots; k++) {
+        struct mailbox_topic *t = s->topics.slot[k];
+        if (t && routing[t->bucket] != s->no) {
+            CHECK(!t->waiters && !t->dirty);
+            mailbox_topics_remove(&s->topics, t);
+        }
+    }
+}
