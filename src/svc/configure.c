@@ -1,0 +1,155 @@
+/*
+ * Configuration of an instance: sources in, snapshots out, reload all or nothing.
+ *
+ * A snapshot stays alive until svc_close, so that a task may keep a borrowed pointer for as long as it likes; that is
+ * bounded by the number of reloads kept (SVC_SNAPSHOTS_MAX), after which a reload is refused.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "svc/internal.h"
+
+extern char **environ;
+
+enum { CONFIG_FILE_MAX = 1 << 20 };
+
+/* The sections one file may hold; each service reads its own. */
+static const char *const sections[] = {"ledger", "wallet", "mailbox", "rewarder", "edge", "console", "tiny", NULL};
+
+static _Thread_local char last_error[640];
+
+void svc__set_error(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(last_error, sizeof last_error, fmt, ap);
+    va_end(ap);
+}
+
+const char *svc_last_error(void)
+{
+    return last_error;
+}
+
+static enum err read_config_file(const char *path, struct buf *out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        svc__set_error("cannot read the configuration file %s: %s", path, strerror(errno));
+        return err_from_errno(errno);
+    }
+    enum err e = ERR_OK;
+    for (;;) {
+        uint8_t *room = buf_reserve(out, 65536);
+        ssize_t n = room ? read(fd, room, 65536) : 0;
+        if (!room || n < 0)
+            e = room ? err_from_errno(errno) : ERR_TOO_LARGE;
+        if (n <= 0)
+            break;
+        buf_commit(out, (size_t)n);
+    }
+    close(fd);
+    if (e != ERR_OK)
+        svc__set_error("cannot read the configuration file %s (%s)", path, err_title(e));
+    return e;
+}
+
+/* Fills *out_sources; the text stays in *text. */
+static enum err gather(struct svc *s, struct buf *text, struct conf_sources *out_sources)
+{
+    *out_sources = (struct conf_sources){
+        .env = (const char *const *)environ, .flags = s->flags, .flags_n = s->flag_count, .sections = sections};
+    if (!s->config_file)
+        return ERR_OK;
+    enum err e = read_config_file(s->config_file, text);
+    out_sources->file_name = s->config_file;
+    out_sources->file_text = buf_str(text);
+    return e;
+}
+
+static void adopt(struct svc *s, struct conf *c)
+{
+    s->snapshots[s->snapshot_count++] = c;
+    atomic_store_explicit(&s->conf, c, memory_order_release); /* pairs with the acquire in svc_config */
+}
+
+enum err svc__config_open(struct svc *s)
+{
+    struct buf text;
+    struct conf_sources from;
+    struct conf_error why = {0};
+    struct conf *c;
+    buf_init(&text, CONFIG_FILE_MAX);
+    enum err e = gather(s, &text, &from);
+    if (e == ERR_OK) {
+        e = conf_load(s->def->config, &from, &c, &why);
+        if (e == ERR_OK)
+            adopt(s, c);
+        else
+            svc__set_error("%s", why.text);
+    }
+    buf_fini(&text);
+    return e;
+}
+
+enum err svc_reload(struct svc *s, struct buf *out_diff)
+{
+    struct buf text;
+    struct conf_sources from;
+    struct conf_error why = {0};
+    struct conf *old = atomic_load_explicit(&s->conf, memory_order_acquire), *c = NULL;
+    struct auth_file_error where = {0};
+
+    if (s->snapshot_count == SVC_SNAPSHOTS_MAX) {
+        svc__set_error("reloaded %d times; restart to go on", SVC_SNAPSHOTS_MAX);
+        return ERR_BUSY;
+    }
+    buf_init(&text, CONFIG_FILE_MAX);
+    enum err e = gather(s, &text, &from);
+    if (e == ERR_OK) {
+        e = conf_reload(old, &from, &c, &why);
+        if (e != ERR_OK)
+            svc__set_error("%s", why.text);
+    }
+    buf_fini(&text);
+    if (e == ERR_OK && (e = auth_reload(s->auth, &where)) != ERR_OK) {
+        svc__set_error("key file line %u: %s", where.line, where.reason ? where.reason : err_title(e));
+        conf_destroy(c);
+    }
+    if (e != ERR_OK)
+        return e;
+    size_t changed = conf_diff(old, c, out_diff);
+    adopt(s, c);
+    const struct svc_config *common = svc_common(s);
+    net_server_set_limits(s->server, &(struct net_limits[]){svc__limits(common)}[0]);
+    obs_log_set_level(s->log, (enum obs_level)common->logging_level);
+    if (s->tls && net_tls_reload(s->tls) != ERR_OK)
+        obs_log(s->log, OBS_WARN, "tls_reload_failed", OBS_END);
+    if (auth_set_cache_ttl(s->auth, common->auth_cache_ttl) != ERR_OK)
+        obs_log(s->log, OBS_WARN, "auth_ttl_refused", OBS_END);
+    if (s->def->hooks.reloaded)
+        s->def->hooks.reloaded(s, s->state);
+    obs_gauge_add(obs_gauge(s->families[SVC_M_config_reloads]), 1);
+    obs_log(s->log, OBS_INFO, "config_reloaded", OBS_U64("changed", changed), OBS_STR("diff", buf_str(out_diff)), OBS_END);
+    return ERR_OK;
+}
+
+const void *svc_config(const struct svc *s)
+{
+    return conf_values(atomic_load_explicit(&s->conf, memory_order_acquire)); /* pairs with the release in adopt */
+}
+
+const struct svc_config *svc_common(const struct svc *s)
+{
+    return svc_config(s);
+}
+
+void svc__config_print(struct svc *s, struct buf *out)
+{
+    conf_print(atomic_load_explicit(&s->conf, memory_order_acquire), out);
+}

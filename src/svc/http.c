@@ -1,0 +1,233 @@
+/*
+ * The service's listeners: TCP (TLS when configured) and a Unix socket, the shared routes before its own, and the
+ * hooks that turn what the server sees into metrics and log lines.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "svc/internal.h"
+
+static const char *status_text(int status)
+{
+    static const char texts[6][4] = {"0", "1xx", "2xx", "3xx", "4xx", "5xx"};
+    switch (status) { /* the ones worth telling apart in a dashboard; the rest by class */
+    case 200:
+        return "200";
+    case 202:
+        return "202";
+    case 206:
+        return "206";
+    case 304:
+        return "304";
+    case 400:
+        return "400";
+    case 401:
+        return "401";
+    case 403:
+        return "403";
+    case 404:
+        return "404";
+    case 409:
+        return "409";
+    case 413:
+        return "413";
+    case 422:
+        return "422";
+    case 429:
+        return "429";
+    case 500:
+        return "500";
+    case 503:
+        return "503";
+    default:
+        return texts[status >= 100 && status < 600 ? status / 100 : 0];
+    }
+}
+
+static const char *method_text(struct str method)
+{
+    static const char *const known[] = {"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (str_eq_c(method, known[i]))
+            return known[i];
+    return "other";
+}
+
+static void on_done(void *ctx, const struct net_done *d)
+{
+    struct svc *s = ctx;
+    const char *route = !d->route ? "none" : d->route->label ? d->route->label : d->route->pattern;
+    const char *method = method_text(d->method);
+    obs_counter_inc(OBS_COUNTER_OF(s->families[SVC_M_http_requests], route, method, status_text(d->status)));
+    obs_hist_observe(OBS_HIST_OF(s->families[SVC_M_http_latency], route, method), (double)d->duration_ns / 1e9);
+    obs_log(s->log, d->status >= 500 ? OBS_INFO : OBS_DEBUG, "request", OBS_STR("route", route),
+            OBS_STR("method", method), OBS_I64("status", d->status), OBS_F64("ms", (double)d->duration_ns / 1e6),
+            OBS_CORR(d->corr_id), OBS_END);
+}
+
+static void on_reject(void *ctx, enum net_reject why)
+{
+    struct svc *s = ctx;
+    obs_counter_inc(obs_counter_nth(s->families[SVC_M_http_rejects], (size_t)why));
+}
+
+static void on_conn(void *ctx, int delta)
+{
+    struct svc *s = ctx;
+    obs_gauge_add(obs_gauge(s->families[SVC_M_http_conns]), delta);
+}
+
+static void on_inflight(void *ctx, int delta)
+{
+    struct svc *s = ctx;
+    obs_gauge_add(obs_gauge(s->families[SVC_M_http_inflight]), delta);
+}
+
+static void on_draining(void *ctx, struct net_req *rq)
+{
+    struct svc *s = ctx;
+    if (s->def->hooks.refuse_draining)
+        s->def->hooks.refuse_draining(s, rq);
+    else
+        net_reply_problem(rq, ERR_DRAINING, "the service is shutting down");
+}
+
+static bool is_loopback(const char *bind)
+{
+    return strncmp(bind, "127.", 4) == 0 || strncmp(bind, "[::1]", 5) == 0 || strncmp(bind, "localhost:", 10) == 0;
+}
+
+unsigned svc__http_threads(const struct svc *s)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (svc_common(s)->http_threads)
+        return (unsigned)svc_common(s)->http_threads;
+    return cores > 3 ? (unsigned)(cores / 2 < 16 ? cores / 2 : 16) : 1;
+}
+
+struct net_limits svc__limits(const struct svc_config *c)
+{
+    return (struct net_limits){
+        .body_max = c->max_body_bytes,
+        .read_timeout_ms = c->read_timeout,
+        .write_timeout_ms = c->write_timeout,
+        .idle_timeout_ms = c->idle_timeout,
+        .request_timeout_ms = c->request_timeout,
+        .max_conns = c->max_conns,
+        .max_inflight = c->max_inflight,
+        .rate_per_peer = c->rate_limit,
+    };
+}
+
+static enum err open_tls(struct svc *s, const struct svc_config *c)
+{
+    if (!*c->tls_cert)
+        return ERR_OK;
+    enum err e = net_tls_create(
+        &(struct net_tls_config){c->tls_cert, c->tls_key, *c->tls_client_ca ? c->tls_client_ca : NULL}, &s->tls);
+    if (e != ERR_OK)
+        svc__set_error("%s: cannot use tls.cert %s with tls.key %s (%s)", s->def->name, c->tls_cert, c->tls_key,
+                       err_title(e));
+    return e;
+}
+
+enum err svc__http_open(struct svc *s)
+{
+    const struct svc_config *c = svc_common(s);
+    struct net_listen listen[2];
+    size_t n = 0;
+
+    if (!is_loopback(s->bind) && !*c->tls_cert && !c->allow_plaintext) {
+        svc__set_error("%s: bind %s is reachable from outside and has no TLS; set tls.cert and tls.key, or "
+                       "allow_plaintext = true",
+                       s->def->name, s->bind);
+        return ERR_PERMISSION;
+    }
+    enum err e = open_tls(s, c);
+    if (e != ERR_OK)
+        return e;
+    listen[n++] = (struct net_listen){.bind = s->bind, .tls = s->tls};
+    if (*s->uds)
+        listen[n++] = (struct net_listen){
+            .uds = s->uds, .allow_uids = c->uds_allow_uids.n ? s->allow_uids : NULL, .allow_uids_count = c->uds_allow_uids.n};
+    s->routes[0] = (struct net_routes){svc__routes, svc__route_count(), s};
+    size_t own = 0;
+    while (s->def->routes && s->def->routes[own].method)
+        own++;
+    s->routes[1] = (struct net_routes){s->def->routes, own, s->state};
+
+    struct net_server_config config = {
+        .threads = svc__http_threads(s),
+        .listen = listen,
+        .listen_count = n,
+        .routes = s->routes,
+        .routes_count = own ? 2 : 1,
+        .limits = svc__limits(c),
+        .hooks = {.ctx = s,
+                  .conn = on_conn,
+                  .inflight = on_inflight,
+                  .done = on_done,
+                  .reject = on_reject,
+                  .draining = on_draining},
+        .clock = s->clock,
+    };
+    e = net_server_create(&config, &s->server);
+    if (e == ERR_EXISTS)
+        svc__set_error("%s: %s is in use by another program; stop that one, or move all ports with --base-port",
+                       s->def->name, s->bind);
+    else if (e != ERR_OK)
+        svc__set_error("%s: cannot listen on %s (%s)", s->def->name, s->bind, err_title(e));
+    return e;
+}
+
+enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *want, struct auth_cap **out_cap,
+                             struct auth_deny *out_why)
+{
+    struct auth_cap *cap;
+    int64_t retry_ms;
+    enum err e = auth_verify(s->auth, token, &cap);
+    if (e == ERR_OK) {
+        want->now_ms = clock_wall_ms(s->clock);
+        e = auth_rate_take(cap, &retry_ms);
+        if (e == ERR_OK)
+            e = auth_allows(cap, want, out_why);
+        if (e == ERR_OK)
+            *out_cap = cap;
+        else
+            auth_cap_release(cap);
+    }
+    if (e != ERR_OK)
+        obs_counter_inc(obs_counter_nth(s->families[SVC_M_auth_failures], e == ERR_RATE_LIMITED   ? 2
+                                                                          : e == ERR_FORBIDDEN ? 1
+                                                                                               : 0));
+    return e;
+}
+
+enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want, struct auth_cap **out_cap)
+{
+    struct str token;
+    struct auth_deny why = {0};
+    const struct net_peer *peer = net_req_peer(rq);
+    want->peer_ip = peer->kind == NET_PEER_UNIX ? NULL : peer->addr;
+    enum err e = auth_bearer(net_req_header(rq, "authorization"), &token);
+    if (e == ERR_OK)
+        e = svc_authorize_token(s, token, want, out_cap, &why);
+    else
+        obs_counter_inc(obs_counter_nth(s->families[SVC_M_auth_failures], 0));
+    if (e == ERR_OK)
+        return ERR_OK;
+    if (e == ERR_FORBIDDEN) {
+        char details[64];
+        int n = snprintf(details, sizeof details, "{\"reason\":\"%s\"}", why.reason ? why.reason : "caveat");
+        net_reply_problem_details(rq, e, "the capability does not cover this", bytes_of(details, (size_t)n));
+    } else if (e == ERR_RATE_LIMITED)
+        net_reply_problem(rq, e, "the capability's rate is used up");
+    else
+        net_reply_problem_full(rq, &(struct net_problem){
+                                       .err = ERR_UNAUTHENTICATED,
+                                       .detail = STR("a valid capability is needed: Authorization: Bearer <token>"),
+                                       .headers = &(struct net_headers){.raw = STR("WWW-Authenticate: Bearer\r\n")}});
+    return e;
+}

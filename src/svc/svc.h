@@ -1,0 +1,171 @@
+/*
+ * The frame all services share: boot, configure, supervise, serve, reload, drain, exit code.
+ *
+ * A service is a `struct svc_def`: tables (configuration, topology, metrics, routes) and a few hooks. The frame
+ * turns the tables into a running instance and calls the hooks in this order, all on the thread that opened it:
+ *
+ *     svc_open    load configuration, open data directory, auth, metrics, log, health
+ *                 hooks.open      allocate state, create queues, recover from disk; nothing listens yet
+ *     svc_start   hooks.start     add the service's tasks to the supervisor (svc_add_task)
+ *                 listeners bind and serve; readiness follows hooks.readiness
+ *     svc_drain   readiness falls, intake stops, hooks.drain_step(n) for each declared step n (close the queues
+ *                 that feed the tasks of step n), tasks of step n are joined, next step; then the event loops flush
+ *                 what was answered and end, whatever step their row names; deadline; abort; join
+ *     svc_close   hooks.close     free everything
+ *
+ * Ownership   The instance owns what svc_*() returns; the state pointer belongs to the service.
+ * Threads     open, start, drain and close from one thread. Accessors from any thread once open returned.
+ * Memory      Configuration snapshots live until svc_close, so a borrowed pointer never dangles.
+ */
+#ifndef RON_SVC_SVC_H
+#define RON_SVC_SVC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "auth/cap.h"
+#include "base/clock.h"
+#include "base/conf.h"
+#include "base/err.h"
+#include "base/json_write.h"
+#include "net/http_server.h"
+#include "net/oap_server.h"
+#include "obs/health.h"
+#include "obs/log.h"
+#include "obs/metrics.h"
+#include "rt/chan.h"
+#include "rt/supervisor.h"
+#include "rt/topology.h"
+#include "store/disk.h"
+#include "svc/config.h"
+#include "svc/data.h"
+
+struct svc;
+struct obs_tracer;
+
+/* For a want that speaks of no account, payee, asset, amount or topic. */
+#define SVC_LACKS_ALL                                                                                              \
+    (AUTH_BIT(AUTH_CV_ACCOUNT) | AUTH_BIT(AUTH_CV_TO) | AUTH_BIT(AUTH_CV_ASSET) | AUTH_BIT(AUTH_CV_MAX_AMOUNT) |   \
+     AUTH_BIT(AUTH_CV_TOPIC))
+
+/* What the command line, `ron up` or a test decides; zero is a sensible default for every member but data. */
+struct svc_options {
+    struct svc_data *data;   /* required: the opened data directory, shared by all services of a process */
+    const char *config_file; /* NULL: embedded defaults */
+    int base_port;           /* 0: 7400 */
+    const char *const *flags; /* "section.key=value", highest precedence */
+    size_t flag_count;
+    const struct clock *clock; /* NULL: clock_real() */
+    int log_fd;                /* 0: stderr */
+    bool quiet;                /* log warnings and worse only */
+    void *wiring;              /* handed to hooks.open: how `ron up` passes the in-process ledger client */
+};
+
+struct svc_hooks {
+    enum err (*open)(struct svc *s, void **out_state);
+    enum err (*start)(struct svc *s, void *state);
+    /* Called on the supervisor's thread before the tasks of `step` are asked to stop. */
+    void (*drain_step)(struct svc *s, void *state, int step);
+    /* Every 100 ms (svc_health_task): set causes on svc_health(s). */
+    void (*readiness)(struct svc *s, void *state);
+    /* More members for the body of /readyz, each with a leading comma. */
+    void (*readiness_members)(void *state, struct buf *out);
+    /* Answers a request that came while draining; NULL: 503 draining. */
+    void (*refuse_draining)(struct svc *s, struct net_req *rq);
+    /* The new snapshot is in force (svc_config). */
+    void (*reloaded)(struct svc *s, void *state);
+    /* A task was restarted too often: readiness is already false. */
+    void (*escalated)(struct svc *s, void *state, const char *task);
+    void (*close)(struct svc *s, void *state);
+};
+
+struct svc_def {
+    const char *name;  /* "ledger": configuration section, data folder, socket names, `service` label */
+    const char *title; /* "ron-ledger": the audience its capabilities name */
+    const char *summary;
+    int port_offset;     /* API port = base_port + port_offset */
+    int oap_port_offset; /* 0: no OAP listener */
+    const struct conf_table *config; /* its config.def begins with svc/config.def */
+    void (*topology)(const void *config, struct rt_topology *out); /* fills from topology.def */
+    const char *listener_task; /* the TASK() row the frame runs event loops as: "ingress", "http", "listener" */
+    const struct obs_metric_def *metrics;
+    size_t metric_count;
+    const struct net_route *routes; /* ends with a NULL method; handlers get the state as ctx */
+    unsigned understands;            /* AUTH_BIT()s of caveats it can enforce beyond AUTH_BASIC */
+    const char *const *explicit_ops; /* never implied by a token without an op caveat; NULL-terminated or NULL */
+    void (*oap)(struct net_oap_req *rq, void *state); /* NULL: no OAP */
+    uint16_t oap_app;
+    struct svc_hooks hooks;
+};
+
+NODISCARD enum err svc_open(const struct svc_def *def, const struct svc_options *opt, struct svc **out_svc);
+NODISCARD enum err svc_start(struct svc *s);
+/* 0 when everything drained in time, 1 when something was aborted. */
+int svc_drain(struct svc *s) RT_BLOCKS;
+void svc_close(struct svc *s) RT_BLOCKS;
+
+/*
+ * Reads file, environment, keys and certificates again; all or nothing. *out_diff gets what changed, secrets as ***.
+ * ERR_BAD_REQUEST, ERR_CONFLICT (a key that needs a restart); svc_last_error() has the sentence.
+ */
+NODISCARD enum err svc_reload(struct svc *s, struct buf *out_diff);
+
+/* One service as a process: open, start, wait for a signal, drain, close. Returns the exit code. */
+int svc_run(const struct svc_def *def, const struct svc_options *opt) RT_BLOCKS;
+
+/* The sentence that says why the last svc_open or svc_start failed, for a person. */
+const char *svc_last_error(void);
+
+const struct svc_def *svc_def(const struct svc *s);
+void *svc_state(const struct svc *s);
+const void *svc_config(const struct svc *s); /* the service's own struct; the snapshot in force now */
+const struct svc_config *svc_common(const struct svc *s);
+const char *svc_data_root(const struct svc *s); /* ron-data */
+const char *svc_data_dir(const struct svc *s);  /* ron-data/<name>; made by the service through svc_disk */
+bool svc_amnesia(const struct svc *s);
+bool svc_draining(const struct svc *s);
+const struct clock *svc_clock(const struct svc *s);
+struct store_disk *svc_disk(const struct svc *s); /* real, or memory with --amnesia */
+struct obs_metrics *svc_metrics(const struct svc *s);
+struct obs_log *svc_log(const struct svc *s);
+struct obs_health *svc_health(const struct svc *s);
+struct obs_tracer *svc_tracer(const struct svc *s);
+struct auth *svc_auth(const struct svc *s);
+struct net_server *svc_server(const struct svc *s);
+struct rt_supervisor *svc_supervisor(const struct svc *s);
+const struct rt_topology *svc_topology(const struct svc *s);
+void *svc_wiring(const struct svc *s);
+struct svc_data *svc_data(const struct svc *s);
+int svc_port(const struct svc *s);     /* the API port it really listens on */
+int svc_oap_port(const struct svc *s); /* 0: none */
+
+/* Adds the task declared as TASK(name, ...) in topology.def; `arg` is shared by all its threads. In hooks.start. */
+NODISCARD enum err svc_add_task(struct svc *s, const char *name, enum err (*run)(struct rt_task *self, void *arg), void *arg);
+/* The same for a task that sleeps in an event loop of its own: wake makes it look at rt_task_stopping(). */
+NODISCARD enum err svc_add_loop_task(struct svc *s, const char *name, enum err (*run)(struct rt_task *self, void *arg),
+                                     void *arg, void (*wake)(struct rt_task *self, void *arg));
+
+/*
+ * Creates the channel declared as QUEUE(name, ...) with the capacity and policy of that row. queue_depth{…="label"} follows it
+ * if the service's metrics.def has a queue_depth with one label; so do queue_high_water and queue_rejected_total, and
+ * queue_dropped_total where declared. The service destroys it in hooks.close. In hooks.open.
+ */
+NODISCARD enum err svc_add_queue(struct svc *s, const char *name, const char *label, struct rt_chan **out_chan);
+
+/* Task bodies a service may run under the name its topology gives them; arg is the struct svc. */
+NODISCARD enum err svc_health_task(struct rt_task *self, void *arg) RT_BLOCKS;  /* readiness every 100 ms */
+NODISCARD enum err svc_metrics_task(struct rt_task *self, void *arg) RT_BLOCKS; /* trace export every second */
+NODISCARD enum err svc_caps_task(struct rt_task *self, void *arg) RT_BLOCKS;    /* capability cache upkeep */
+void svc_health_tick(struct svc *s); /* what svc_health_task does each time, for a service that has its own ticker */
+
+/*
+ * Who is calling, and may they? On ERR_OK *out_cap is verified and covers `want`. Otherwise the problem has been
+ * sent and the handler only returns. `want->aud`, peer and time are filled in here.
+ */
+NODISCARD enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want, struct auth_cap **out_cap);
+/* The same for a token from elsewhere (OAP): nothing is sent. *out_why may be NULL. */
+NODISCARD enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *want,
+                                       struct auth_cap **out_cap, struct auth_deny *out_why);
+
+#endif
