@@ -1,0 +1,26 @@
+/*
+ * Tables for people: columns as wide as their widest cell, a header in bold on a terminal, numbers to the right.
+ *
+ * Ownership   Cells are copied. table_print() prints and frees everything.
+ */
+#ifndef RON_TABLE_H
+#define RON_TABLE_H
+
+#include <stdbool.h>
+
+#define TABLE_COLUMNS_MAX 12
+
+struct table {
+    const char *const *headers; /* a leading '>' aligns the column right and is not printed */
+    int columns;
+    char **cells;
+    int cell_count, cell_room;
+    bool color;
+};
+
+void table_init(struct table *t, bool color, const char *const *headers, int columns);
+/* Adds one cell after the other, row by row. */
+void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void table_print(struct table *t);
+
+#endif
