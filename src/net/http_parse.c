@@ -7,7 +7,7 @@
  *
  *   line ends        bare LF, bare CR, NUL and other control bytes anywhere
  *   request line     anything but `method SP target SP HTTP/d.d`; a target with bytes outside 0x21-0x7e, a
- * fragment, a broken percent escape; authority form; `*` without OPTIONS fields           white space
+ * fragment, a broken percent escape or %00; authority form; `*` without OPTIONS fields           white space
  * before the colon, a line that begins with white space (folding), an empty or non-token name Host none or
  * two in HTTP/1.1, one that is no host, one that contradicts an absolute target framing Content-Length with
  * Transfer-Encoding; two of either, even equal; a length that is not digits; any coding but `chunked`;
@@ -178,10 +178,9 @@ void net_http_head_init(struct net_http_head *h, const struct net_http_limits *l
 static bool escapes_ok(struct str s)
 {
     for (const char *p = memchr(s.p, '%', s.n); p; p = memchr(p + 1, '%', (size_t)(s.p + s.n - p - 1))) {
-        if (s.p + s.n - p < 3 || !is_class(p[1], C_HEX) || !is_class(p[2], C_HEX))
+        if (s.p + s.n - p < 3 || !is_class(p[1], C_HEX) || !is_class(p[2], C_HEX) ||
+            (p[1] == '0' && p[2] == '0'))
             return false;
-        if (s.p + s.n - p == 3)
-            break;
     }
     return true;
 }

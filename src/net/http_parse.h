@@ -106,8 +106,8 @@ struct net_http_body {
 void net_http_body_init(struct net_http_body *b, const struct net_http_head *h, uint64_t max);
 /* Takes in[0..n); *out_used says how much was taken (all of it on NET_HTTP_MORE). NET_HTTP_DATA: *out_piece is body; call
  * again with the rest. NET_HTTP_DONE: what was not used belongs to the next request. */
-enum net_http_result net_http_body_feed(struct net_http_body *b, const uint8_t *in, size_t n, size_t *out_used,
-                                        struct bytes *out_piece);
+enum net_http_result net_http_body_feed(struct net_http_body *b, const uint8_t *in, size_t n,
+                                        size_t *out_used, struct bytes *out_piece);
 
 bool net_http_is_token(struct str s);
 bool net_http_name_eq(struct str a, struct str b); /* ASCII letters without case */

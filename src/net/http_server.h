@@ -29,8 +29,9 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "rt/deadline.h"
+#include "rt/lock.h"
 
-struct deadline;
 struct net_loop;
 struct net_req;
 struct net_server;
@@ -46,10 +47,10 @@ enum {
 /* ---- routes ---- */
 
 enum net_route_flags {
-    NET_STREAM_BODY = 1,     /* the handler runs when the head is complete; the body goes to net_req_on_body */
-    NET_NO_ADMISSION = 2,    /* neither rate limit nor in-flight limit: health, metrics, admin */
-    NET_WHILE_DRAINING = 4,  /* answered by its handler while draining too */
-    NET_NO_DEADLINE = 8,     /* no request deadline (event streams); headers still shorten it */
+    NET_STREAM_BODY = 1,  /* the handler runs when the head is complete; the body goes to net_req_on_body */
+    NET_NO_ADMISSION = 2, /* neither rate limit nor in-flight limit: health, metrics, admin */
+    NET_WHILE_DRAINING = 4, /* answered by its handler while draining too */
+    NET_NO_DEADLINE = 8,    /* no request deadline (event streams); headers still shorten it */
 };
 
 /*
@@ -61,11 +62,11 @@ struct net_route {
     const char *method, *pattern;
     void (*fn)(struct net_req *rq, void *ctx);
     unsigned flags;
-    size_t body_max;        /* 0: limits.body_max. Also bounds an inflated body */
-    int64_t timeout_ms;     /* 0: limits.request_timeout_ms */
-    const char *label;      /* for metrics; NULL: the pattern */
-    const char *headers;    /* "Name: value\r\n..." sent with every answer of this route; NULL: none */
-    unsigned tag;           /* the caller's own, e.g. which operation a capability must name */
+    size_t body_max;     /* 0: limits.body_max. Also bounds an inflated body */
+    int64_t timeout_ms;  /* 0: limits.request_timeout_ms */
+    const char *label;   /* for metrics; NULL: the pattern */
+    const char *headers; /* "Name: value\r\n..." sent with every answer of this route; NULL: none */
+    unsigned tag;        /* the caller's own, e.g. which operation a capability must name */
 };
 
 struct net_routes {
@@ -82,41 +83,45 @@ struct net_peer {
     enum net_peer_kind kind;
     uint8_t addr[16]; /* IPv6, IPv4 as ::ffff:a.b.c.d; the client's when a trusted proxy names it */
     uint16_t port;
-    bool loopback;    /* the connection itself comes from loopback or a Unix socket */
-    uid_t uid;        /* NET_PEER_UNIX */
+    bool loopback; /* the connection itself comes from loopback or a Unix socket */
+    uid_t uid;     /* NET_PEER_UNIX */
     pid_t pid;
 };
 
 enum { NET_PEER_CHARS = 64 };
-void net_peer_format(const struct net_peer *peer, char out[NET_PEER_CHARS]); /* "127.0.0.1", "::1", "uid:1000" */
+void net_peer_format(const struct net_peer *peer,
+                     char out[NET_PEER_CHARS]); /* "127.0.0.1", "::1", "uid:1000" */
 
 const struct net_route *net_req_route(const struct net_req *rq);
 struct str net_req_method(const struct net_req *rq);
-struct str net_req_target(const struct net_req *rq);                     /* raw, as sent */
-struct str net_req_path(const struct net_req *rq);                       /* raw, without the query */
-struct str net_req_query_raw(const struct net_req *rq);                  /* after '?', p NULL without one */
-struct str net_req_param(struct net_req *rq, const char *name);          /* percent-decoded; CHECKs that the pattern has it */
+struct str net_req_target(const struct net_req *rq);    /* raw, as sent */
+struct str net_req_path(const struct net_req *rq);      /* raw, without the query */
+struct str net_req_query_raw(const struct net_req *rq); /* after '?', p NULL without one */
+struct str net_req_param(struct net_req *rq,
+                         const char *name); /* percent-decoded; CHECKs that the pattern has it */
 struct str net_req_param_raw(const struct net_req *rq, const char *name);
 /* First member of that name, decoded ('+' is a space). ERR_NOT_FOUND. A query that is not well-formed was refused with 400. */
 NODISCARD enum err net_req_query(struct net_req *rq, const char *name, struct str *out_value);
-size_t net_req_query_count(const struct net_req *rq);
+size_t net_req_query_count(struct net_req *rq);
 void net_req_query_at(struct net_req *rq, size_t index, struct str *out_name, struct str *out_value);
-struct str net_req_header(const struct net_req *rq, const char *name);   /* first of that name; p NULL without one */
+struct str net_req_header(const struct net_req *rq,
+                          const char *name); /* first of that name; p NULL without one */
 size_t net_req_header_count(const struct net_req *rq, const char *name); /* how often it occurs */
 size_t net_req_headers(const struct net_req *rq);
 void net_req_header_at(const struct net_req *rq, size_t index, struct str *out_name, struct str *out_value);
-struct bytes net_req_body(const struct net_req *rq);                     /* complete, inflated */
+struct bytes net_req_body(const struct net_req *rq); /* complete, inflated */
 struct str net_req_host(const struct net_req *rq);
-struct str net_req_corr_id(const struct net_req *rq);                    /* X-Corr-ID, or generated */
-struct str net_req_traceparent(const struct net_req *rq);                /* valid W3C value, or p NULL */
+struct str net_req_corr_id(const struct net_req *rq);     /* X-Corr-ID, or generated */
+struct str net_req_traceparent(const struct net_req *rq); /* valid W3C value, or p NULL */
 struct deadline net_req_deadline(const struct net_req *rq);
-int64_t net_req_started_ns(const struct net_req *rq);                    /* first byte, monotonic */
+int64_t net_req_started_ns(const struct net_req *rq); /* first byte, monotonic */
 const struct net_peer *net_req_peer(const struct net_req *rq);
 struct arena *net_req_arena(struct net_req *rq);
 struct net_loop *net_req_loop(const struct net_req *rq);
-unsigned net_req_loop_index(const struct net_req *rq);                   /* 0 .. threads-1 */
+unsigned net_req_loop_index(const struct net_req *rq); /* 0 .. threads-1 */
 bool net_req_is_head(const struct net_req *rq);
-bool net_req_gone(const struct net_req *rq); /* nobody waits any more: work may be skipped (it must still be answered) */
+bool net_req_gone(
+    const struct net_req *rq); /* nobody waits any more: work may be skipped (it must still be answered) */
 void net_req_set_user(struct net_req *rq, void *user); /* one slot for the handler (a gate may fill it) */
 void *net_req_user(const struct net_req *rq);
 
@@ -125,8 +130,8 @@ void net_req_on_close(struct net_req *rq, void (*fn)(struct net_req *rq, void *a
 
 /* NET_STREAM_BODY: pieces as they come; the last call has end = true (possibly with no bytes). An answer given before
  * the end stops the calls and the rest is thrown away; a body that breaks off ends with net_req_on_close. */
-void net_req_on_body(struct net_req *rq, void (*fn)(struct net_req *rq, struct bytes piece, bool end, void *arg),
-                     void *arg);
+void net_req_on_body(struct net_req *rq,
+                     void (*fn)(struct net_req *rq, struct bytes piece, bool end, void *arg), void *arg);
 /* Backpressure for streamed bodies: no more pieces until resumed. Resume from any thread. */
 void net_req_pause_body(struct net_req *rq);
 void net_req_resume_body(struct net_req *rq);
@@ -140,10 +145,10 @@ struct net_header {
 /* All optional; everything is copied before the call returns. A header of `list` whose value holds CR, LF or NUL is left
  * out; `raw` is sent as it is. */
 struct net_headers {
-    const char *type;              /* Content-Type; NULL: application/json, "": none */
+    const char *type; /* Content-Type; NULL: application/json, "": none */
     const struct net_header *list;
     size_t count;
-    struct str raw;                /* ready lines "Name: value\r\n" for hot paths */
+    struct str raw; /* ready lines "Name: value\r\n" for hot paths */
 };
 
 /* `result`: ERR_OK when every byte was handed to the kernel, ERR_DISCONNECTED when the client left or the answer came
@@ -151,21 +156,26 @@ struct net_headers {
 typedef void net_release_fn(void *arg, enum err result);
 
 void net_reply(struct net_req *rq, int status, const struct net_headers *headers, struct bytes body);
-void net_reply_json(struct net_req *rq, int status, struct bytes body); /* net_reply with application/json */
+void net_reply_json(struct net_req *rq, int status,
+                    struct bytes body); /* net_reply with application/json */
 /* The server closes fd afterwards. Reading must not block for long: sendfile runs on the loop's thread. */
-void net_reply_file(struct net_req *rq, int status, const struct net_headers *headers, int fd, off_t off, size_t len);
-void net_reply_file_pinned(struct net_req *rq, int status, const struct net_headers *headers, int fd, off_t off,
-                           size_t len, net_release_fn *release, void *arg); /* fd stays the caller's until release */
+void net_reply_file(struct net_req *rq, int status, const struct net_headers *headers, int fd, off_t off,
+                    size_t len);
+void net_reply_file_pinned(struct net_req *rq, int status, const struct net_headers *headers, int fd,
+                           off_t off, size_t len, net_release_fn *release,
+                           void *arg); /* fd stays the caller's until release */
 /* Zero copy: `body` stays valid until release. */
 void net_reply_pinned(struct net_req *rq, int status, const struct net_headers *headers, struct bytes body,
                       net_release_fn *release, void *arg);
-void net_reply_pinnedv(struct net_req *rq, int status, const struct net_headers *headers, const struct bytes *parts,
-                       size_t count, net_release_fn *release, void *arg); /* the array is copied, the bytes are not */
+void net_reply_pinnedv(struct net_req *rq, int status, const struct net_headers *headers,
+                       const struct bytes *parts, size_t count, net_release_fn *release,
+                       void *arg); /* the array is copied, the bytes are not */
 
 /* problem+json with the error's status, code and title. 429 and 503 get Retry-After (see struct net_problem). */
 void net_reply_problem(struct net_req *rq, enum err e, const char *detail_fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void net_reply_problem_details(struct net_req *rq, enum err e, const char *detail, struct bytes details_json);
+void net_reply_problem_details(struct net_req *rq, enum err e, const char *detail,
+                               struct bytes details_json);
 
 struct net_problem {
     enum err err;
@@ -180,7 +190,8 @@ void net_reply_problem_full(struct net_req *rq, const struct net_problem *p);
 /* Streaming: chunked (closed at the end for HTTP/1.0), or of known length. Written bytes wait in a buffer of
  * limits.stream_buffer bytes. No request deadline once begun; write progress is still demanded. */
 void net_stream_begin(struct net_req *rq, int status, const struct net_headers *headers);
-void net_stream_begin_sized(struct net_req *rq, int status, const struct net_headers *headers, uint64_t length);
+void net_stream_begin_sized(struct net_req *rq, int status, const struct net_headers *headers,
+                            uint64_t length);
 /* All or nothing. ERR_BUSY: no room now (on_room tells). ERR_CLOSED: the client left. ERR_TOO_LARGE: never fits. */
 NODISCARD enum err net_stream_write(struct net_req *rq, struct bytes piece);
 size_t net_stream_room(const struct net_req *rq);
@@ -193,38 +204,39 @@ void net_stream_abort(struct net_req *rq);
 /* ---- server ---- */
 
 struct net_listen {
-    const char *bind;          /* "127.0.0.1:7420", "[::1]:0"; NULL with uds */
-    const char *uds;           /* path; its directory is created 0700, the socket is 0600 */
-    const uid_t *allow_uids;   /* uds: who may connect; NULL: the own euid */
+    const char *bind;        /* "127.0.0.1:7420", "[::1]:0"; NULL with uds */
+    const char *uds;         /* path; its directory is created 0700, the socket is 0600 */
+    const uid_t *allow_uids; /* uds: who may connect; NULL: the own euid */
     size_t allow_uids_count;
-    struct net_tls *tls;       /* NULL: plaintext. The server takes a reference */
+    struct net_tls *tls; /* NULL: plaintext. The server takes a reference */
 };
 
 struct net_cidr {
     uint8_t addr[16];
     uint8_t bits; /* of 128 */
 };
-NODISCARD enum err net_cidr_parse(struct str s, struct net_cidr *out_cidr); /* "10.0.0.0/8", "::1" ; ERR_SYNTAX */
+NODISCARD enum err net_cidr_parse(struct str s,
+                                  struct net_cidr *out_cidr); /* "10.0.0.0/8", "::1" ; ERR_SYNTAX */
 bool net_cidr_has(const struct net_cidr *c, const uint8_t addr[16]);
 
 /* 0 means the default in brackets, unless said otherwise. */
 struct net_limits {
-    size_t header_bytes;           /* [16384] and at most that: 431 */
-    size_t header_fields;          /* [100] and at most that: 431 */
-    size_t target_bytes;           /* [8192] request line: 414 */
-    size_t body_max;               /* [1 MiB] 413 */
-    unsigned inflate_ratio;        /* [10] 413 */
-    int64_t read_timeout_ms;       /* [5000] whole request: 408 */
-    int64_t write_timeout_ms;      /* [5000] progress, else cut */
-    int64_t idle_timeout_ms;       /* [60000] */
-    int64_t request_timeout_ms;    /* [5000] from the first byte: 503 timeout */
-    size_t max_conns;              /* [1024] 429 and closed */
-    size_t max_inflight;           /* [512] 429 */
-    size_t max_inflight_per_peer;  /* [no limit] */
-    size_t max_pipeline;           /* [16] requests of one connection being worked on; more wait in the socket */
-    double rate_per_peer;          /* requests a second, [no limit]; burst twice that: 429 */
-    double rate;                   /* of all peers together, [no limit]; burst equal */
-    size_t stream_buffer;          /* [64 KiB] per stream */
+    size_t header_bytes;          /* [16384] and at most that: 431 */
+    size_t header_fields;         /* [100] and at most that: 431 */
+    size_t target_bytes;          /* [8192] request line: 414 */
+    size_t body_max;              /* [1 MiB] 413 */
+    unsigned inflate_ratio;       /* [10] 413 */
+    int64_t read_timeout_ms;      /* [5000] whole request: 408 */
+    int64_t write_timeout_ms;     /* [5000] progress, else cut */
+    int64_t idle_timeout_ms;      /* [60000] */
+    int64_t request_timeout_ms;   /* [5000] from the first byte: 503 timeout */
+    size_t max_conns;             /* [1024] 429 and closed */
+    size_t max_inflight;          /* [512] 429 */
+    size_t max_inflight_per_peer; /* [no limit] */
+    size_t max_pipeline;  /* [16] requests of one connection being worked on; more wait in the socket */
+    double rate_per_peer; /* requests a second, [no limit]; burst twice that: 429 */
+    double rate;          /* of all peers together, [no limit]; burst equal */
+    size_t stream_buffer; /* [64 KiB] per stream */
     const struct net_cidr *trusted_proxies; /* their X-Forwarded-For names the client */
     size_t trusted_proxies_count;
 };
@@ -232,16 +244,16 @@ struct net_limits {
 enum net_reject {
     NET_REJECT_CONNS,
     NET_REJECT_UID,
-    NET_REJECT_FRAMING,     /* 400, 505, 417, 414 */
-    NET_REJECT_HEADERS,     /* 431 */
-    NET_REJECT_BODY,        /* 413 */
-    NET_REJECT_INFLATE,     /* 413 after inflating, 400 for broken gzip, 415 */
-    NET_REJECT_RATE,        /* 429 rate_limited */
-    NET_REJECT_INFLIGHT,    /* 429 busy */
-    NET_REJECT_READ_TIMEOUT,/* 408 */
-    NET_REJECT_DEADLINE,    /* 503 timeout answered by the server */
-    NET_REJECT_DRAINING,    /* 503 draining */
-    NET_REJECT_ROUTE,       /* 404, 405 */
+    NET_REJECT_FRAMING,      /* 400, 505, 417, 414 */
+    NET_REJECT_HEADERS,      /* 431 */
+    NET_REJECT_BODY,         /* 413 */
+    NET_REJECT_INFLATE,      /* 413 after inflating, 400 for broken gzip, 415 */
+    NET_REJECT_RATE,         /* 429 rate_limited */
+    NET_REJECT_INFLIGHT,     /* 429 busy */
+    NET_REJECT_READ_TIMEOUT, /* 408 */
+    NET_REJECT_DEADLINE,     /* 503 timeout answered by the server */
+    NET_REJECT_DRAINING,     /* 503 draining */
+    NET_REJECT_ROUTE,        /* 404, 405 */
     NET_REJECT_WRITE_TIMEOUT,
     NET_REJECT_COUNT
 };
@@ -259,7 +271,7 @@ struct net_done {
 /* All optional. Called on loop threads; several loops may call at once. */
 struct net_hooks {
     void *ctx;
-    void (*conn)(void *ctx, int delta);             /* +1 / -1 */
+    void (*conn)(void *ctx, int delta); /* +1 / -1 */
     void (*inflight)(void *ctx, int delta);
     void (*done)(void *ctx, const struct net_done *d);
     void (*reject)(void *ctx, enum net_reject why);
@@ -275,25 +287,30 @@ struct net_hooks {
 };
 
 struct net_server_config {
-    unsigned threads;                /* [1] loops; run each with net_server_run */
+    unsigned threads; /* [1] loops; run each with net_server_run */
     const struct net_listen *listen;
     size_t listen_count;
     const struct net_routes *routes; /* tables must outlive the server */
     size_t routes_count;
     struct net_limits limits;
     struct net_hooks hooks;
-    const char *headers;             /* "Name: value\r\n..." on every response, also refusals; NULL: none */
-    const struct clock *clock;       /* NULL: clock_real() */
+    const char *headers;       /* "Name: value\r\n..." on every response, also refusals; NULL: none */
+    const struct clock *clock; /* NULL: clock_real() */
 };
 
 /* Binds and listens; nothing is accepted before net_server_run. ERR_REFUSED-like: ERR_EXISTS address in use, ERR_PERMISSION,
  * ERR_SYNTAX bad address or route pattern. */
-NODISCARD enum err net_server_create(const struct net_server_config *config, struct net_server **out_server);
-void net_server_destroy(struct net_server *s); /* after every net_server_run returned and every request was answered */
+NODISCARD enum err net_server_create(const struct net_server_config *config,
+                                     struct net_server **out_server);
+void net_server_destroy(
+    struct net_server *s); /* after every net_server_run returned and every request was answered */
 
 /* Task body of loop `index`; returns after net_server_stop or when the task is told to stop. May be run again (restart):
  * connections live in the server, not in the task. self may be NULL. */
-NODISCARD enum err net_server_run(struct net_server *s, unsigned index, struct rt_task *self);
+NODISCARD enum err net_server_run(struct net_server *s, unsigned index, struct rt_task *self) RT_BLOCKS;
+/* The same in the shape of rt_task_spec.run and .wake: arg is the server, the loop is rt_task_index(self). */
+NODISCARD enum err net_server_task(struct rt_task *self, void *server) RT_BLOCKS;
+void net_server_task_wake(struct rt_task *self, void *server);
 struct net_loop *net_server_loop(struct net_server *s, unsigned index);
 uint16_t net_server_port(const struct net_server *s, size_t listen_index); /* the bound port; 0 for uds */
 
@@ -302,8 +319,9 @@ void net_server_set_draining(struct net_server *s, bool draining);
 /* Draining, listeners closed, idle connections closed; those at work are closed after their last response. */
 void net_server_stop_accepting(struct net_server *s);
 /* set_draining + stop_accepting, then waits until no connection is left or the deadline passed (ERR_TIMEOUT). Blocks. */
-NODISCARD enum err net_server_drain(struct net_server *s, struct deadline by);
-void net_server_stop(struct net_server *s); /* every net_server_run returns; connections are cut by destroy */
+NODISCARD enum err net_server_drain(struct net_server *s, struct deadline by) RT_BLOCKS;
+void net_server_stop(
+    struct net_server *s); /* every net_server_run returns; connections are cut by destroy */
 
 /* What can change while running: limits of size, time and rate (not threads, listeners, routes). */
 void net_server_set_limits(struct net_server *s, const struct net_limits *limits);

@@ -9,7 +9,7 @@
  * asleep.exchange(0) -> 1: write eventfd At least one side sees the other, so no message sleeps in the
  * inbox.
  */
-#include "net/loop_internal.h"
+#include "net/loop.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -19,8 +19,9 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "rt/task.h"
 
-enum { LOOP_EVENTS = 256 };
+enum { LOOP_EVENTS = 256, BEAT_MS = 250 };
 
 struct net_loop {
     int epoll_fd, wake_fd;
@@ -157,7 +158,7 @@ void net_timer_cancel(struct net_loop *loop, struct net_timer *t)
         heap_remove(&loop->timers, &t->node);
 }
 
-static void loop_wake(struct net_loop *loop)
+void net_loop_wake(struct net_loop *loop)
 {
     if (atomic_exchange(&loop->asleep, 0) == 1) {
         uint64_t one = 1;
@@ -172,18 +173,13 @@ void net_loop_post(struct net_loop *loop, struct net_msg *m)
     do
         m->next = head;
     while (!atomic_compare_exchange_weak(&loop->inbox, &head, m));
-    loop_wake(loop);
+    net_loop_wake(loop);
 }
 
 void net_loop_stop(struct net_loop *loop)
 {
     atomic_store(&loop->stop, true);
-    loop_wake(loop);
-}
-
-bool net_loop__stopped(const struct net_loop *loop)
-{
-    return atomic_load(&loop->stop);
+    net_loop_wake(loop);
 }
 
 void net_loop_at_batch_end(struct net_loop *loop, struct net_batch *b)
@@ -262,4 +258,16 @@ void net_loop_once(struct net_loop *loop, int wait_ms)
     for (struct net_batch *b = loop->batches; b; b = b->next)
         b->fn(b);
     current = outer;
+}
+
+enum err net_loop_run(struct net_loop *loop, struct rt_task *self)
+{
+    while (!atomic_load_explicit(&loop->stop, memory_order_acquire)) {
+        if (self && rt_task_stopping(self))
+            return rt_task_canceled(self) ? ERR_CANCELED : ERR_OK;
+        net_loop_once(loop, self ? BEAT_MS : -1);
+        if (self)
+            rt_task_beat(self);
+    }
+    return ERR_OK;
 }

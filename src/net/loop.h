@@ -4,7 +4,7 @@
  * Ownership   net_fd, net_timer and net_msg are embedded in the caller's structs and stay the caller's. A net_fd must be
  *             removed before it is closed or freed; a net_msg must stay alive until its function ran (it may be reused
  *             or freed from inside it).
- * Threads     net_loop_post and net_loop_stop from any thread. Everything else on the loop's own thread, or before it
+ * Threads     net_loop_post, _wake and _stop from any thread. Everything else on the loop's own thread, or before it
  *             runs. Callbacks run on the loop's thread and must not block.
  * Memory      Nothing allocates once as many timers were armed as ever will be.
  * Order       Messages of one sender run in the order they were posted. One iteration: descriptors, messages, timers,
@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/heap.h"
+#include "rt/lock.h"
 
 struct net_loop;
 struct rt_task;
@@ -49,20 +50,23 @@ struct net_batch {
 NODISCARD enum err net_loop_create(const struct clock *clock, struct net_loop **out_loop);
 void net_loop_destroy(struct net_loop *loop); /* NULL is allowed; messages never run are forgotten */
 
-/* Runs until net_loop_stop, or until the task is told to stop when one is given (it also beats for it). May be run again. */
-NODISCARD enum err net_loop_run(struct net_loop *loop, struct rt_task *self);
+/* Runs until net_loop_stop (for good) or until the task, when one is given, is told to stop (ERR_CANCELED when hard); beats
+ * for it. May be run again after that: everything registered stays. */
+NODISCARD enum err net_loop_run(struct net_loop *loop, struct rt_task *self) RT_BLOCKS;
 /* One iteration that waits at most wait_ms (-1: until something happens). For tests and embedding. */
 void net_loop_once(struct net_loop *loop, int wait_ms);
+void net_loop_wake(struct net_loop *loop); /* ends the wait, from any thread: for rt_task_spec.wake */
 void net_loop_stop(struct net_loop *loop);
 
-struct net_loop *net_loop_current(void); /* the loop this thread is running, or NULL */
+struct net_loop *net_loop_current(void);               /* the loop this thread is running, or NULL */
 int64_t net_loop_now_ns(const struct net_loop *loop);  /* taken when the iteration began */
 int64_t net_loop_wall_ms(const struct net_loop *loop); /* likewise */
 const struct clock *net_loop_clock(const struct net_loop *loop);
 
 NODISCARD enum err net_loop_add(struct net_loop *loop, struct net_fd *nf, uint32_t epoll_events);
 void net_loop_change(struct net_loop *loop, struct net_fd *nf, uint32_t epoll_events);
-void net_loop_remove(struct net_loop *loop, struct net_fd *nf); /* its events of this iteration are dropped too */
+void net_loop_remove(struct net_loop *loop,
+                     struct net_fd *nf); /* its events of this iteration are dropped too */
 
 /* Arms or moves. A timer that fires is no longer armed when its function runs. */
 void net_timer_set(struct net_loop *loop, struct net_timer *t, int64_t at_ns);

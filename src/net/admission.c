@@ -1,0 +1,147 @@
+#include "net/admission.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/siphash.h"
+
+enum { SETS = 2048, WAYS = 8 };
+
+struct net_admission_slot {
+    _Atomic uint64_t key; /* hash of the client's address, 0: free */
+    _Atomic int64_t full_at_ns;
+    _Atomic uint32_t inflight;
+};
+
+struct net_admission {
+    _Atomic int64_t full_at_ns;
+    _Atomic size_t inflight;
+    struct net_admission_slot slots[SETS * WAYS];
+};
+
+enum err net_admission_create(struct net_admission **out)
+{
+    struct net_admission *a = calloc(1, sizeof *a);
+    if (!a)
+        return ERR_NO_MEMORY;
+    *out = a;
+    return ERR_OK;
+}
+
+void net_admission_destroy(struct net_admission *a)
+{
+    free(a);
+}
+
+size_t net_admission_inflight(const struct net_admission *a)
+{
+    return atomic_load_explicit(&a->inflight, memory_order_relaxed);
+}
+
+/* GCRA: a request costs 1/rate; the bucket may be at most burst requests away from full. Relaxed: one word decides. */
+static bool bucket_take(_Atomic int64_t *full_at, double rate, double burst, int64_t now_ns,
+                        unsigned *out_wait_s)
+{
+    const double second = 1e9;
+    int64_t cost = (int64_t)(second / rate), room = (int64_t)(second * burst / rate);
+    int64_t seen = atomic_load_explicit(full_at, memory_order_relaxed);
+    for (;;) {
+        int64_t base = seen > now_ns ? seen : now_ns;
+        int64_t over = base + cost - now_ns - room;
+        if (over > 0) {
+            *out_wait_s = (unsigned)((over + 999999999) / 1000000000);
+            return false;
+        }
+        if (atomic_compare_exchange_weak_explicit(full_at, &seen, base + cost, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
+    }
+}
+
+/* IPv6 clients own a /64; IPv4 ones their whole mapped address. */
+static uint64_t client_key(const uint8_t peer[16])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    uint64_t key = memcmp(peer, mapped, sizeof mapped) == 0 ? siphash13(siphash_process_key(), peer, 16)
+                                                            : siphash13(siphash_process_key(), peer, 8);
+    return key ? key : 1;
+}
+
+static struct net_admission_slot *slot_find(struct net_admission *a, uint64_t key)
+{
+    struct net_admission_slot *set = &a->slots[(key % SETS) * WAYS], *oldest = NULL;
+    for (size_t i = 0; i < WAYS; i++) {
+        struct net_admission_slot *s = &set[i];
+        if (atomic_load_explicit(&s->key, memory_order_relaxed) == key)
+            return s;
+        if (atomic_load_explicit(&s->inflight, memory_order_relaxed) > 0)
+            continue;
+        if (!oldest || atomic_load_explicit(&s->full_at_ns, memory_order_relaxed) <
+                           atomic_load_explicit(&oldest->full_at_ns, memory_order_relaxed))
+            oldest = s;
+    }
+    if (oldest) {
+        atomic_store_explicit(&oldest->key, key, memory_order_relaxed);
+        atomic_store_explicit(&oldest->full_at_ns, 0, memory_order_relaxed);
+    }
+    return oldest;
+}
+
+static enum err peer_enter(struct net_admission *a, const struct net_admission_limits *l,
+                           const uint8_t peer[16], int64_t now_ns, struct net_admission_slot **out_slot,
+                           unsigned *out_wait_s)
+{
+    if (l->rate_per_peer <= 0 && l->inflight_per_peer == 0)
+        return ERR_OK;
+    struct net_admission_slot *s = slot_find(a, client_key(peer));
+    if (!s)
+        return ERR_OK;
+    if (l->rate_per_peer > 0 &&
+        !bucket_take(&s->full_at_ns, l->rate_per_peer, 2 * l->rate_per_peer, now_ns, out_wait_s))
+        return ERR_RATE_LIMITED;
+    uint32_t before = atomic_fetch_add_explicit(&s->inflight, 1, memory_order_relaxed);
+    if (l->inflight_per_peer && before >= l->inflight_per_peer) {
+        atomic_fetch_sub_explicit(&s->inflight, 1, memory_order_relaxed);
+        *out_wait_s = 0;
+        return ERR_BUSY;
+    }
+    *out_slot = s;
+    return ERR_OK;
+}
+
+enum err net_admission_enter(struct net_admission *a, const struct net_admission_limits *limits,
+                             const uint8_t peer[16], int64_t now_ns,
+                             struct net_admission_permit *out_permit, unsigned *out_wait_s)
+{
+    struct net_admission_slot *slot = NULL;
+    enum err e = peer_enter(a, limits, peer, now_ns, &slot, out_wait_s);
+    if (e != ERR_OK)
+        return e;
+    if (limits->rate > 0 && !bucket_take(&a->full_at_ns, limits->rate, limits->rate, now_ns, out_wait_s))
+        e = ERR_RATE_LIMITED;
+    if (e == ERR_OK) {
+        size_t before = atomic_fetch_add_explicit(&a->inflight, 1, memory_order_relaxed);
+        if (before < limits->inflight) {
+            *out_permit = (struct net_admission_permit){a, slot};
+            return ERR_OK;
+        }
+        atomic_fetch_sub_explicit(&a->inflight, 1, memory_order_relaxed);
+        *out_wait_s = 0;
+        e = ERR_BUSY;
+    }
+    if (slot)
+        atomic_fetch_sub_explicit(&slot->inflight, 1, memory_order_relaxed);
+    return e;
+}
+
+void net_admission_leave(struct net_admission_permit *permit)
+{
+    if (!permit->from)
+        return;
+    CHECK(atomic_fetch_sub_explicit(&permit->from->inflight, 1, memory_order_relaxed) > 0);
+    if (permit->slot)
+        CHECK(atomic_fetch_sub_explicit(&permit->slot->inflight, 1, memory_order_relaxed) > 0);
+    *permit = (struct net_admission_permit){NULL, NULL};
+}

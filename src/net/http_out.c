@@ -1,0 +1,281 @@
+/*
+ * A connection's output: a list of pooled blocks (copied bytes), references (somebody's memory, alive until the request
+ * that brought it is recycled) and file ranges. One writev takes as many as fit, so the responses of a pipelined batch
+ * leave together; on plaintext connections files go through sendfile.
+ */
+#include "net/http_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+enum {
+    IOV_BATCH = 64,
+    FREE_BLOCKS_MAX = 256, /* 4 MiB per worker stay warm */
+    TURN_BYTES = 4 << 20,  /* then others get their turn */
+    TLS_RECORD = 16384,
+};
+
+struct net_block *net_out__block(struct net_worker *w, size_t at_least)
+{
+    struct net_block *b = w->free_blocks;
+    if (b && at_least <= NET_BLOCK) {
+        w->free_blocks = (struct net_block *)(void *)b->out.next;
+        w->free_block_n--;
+    } else {
+        size_t cap = at_least > NET_BLOCK ? at_least : NET_BLOCK;
+        b = malloc(sizeof *b + cap);
+        CHECK(b != NULL);
+        b->cap = cap;
+    }
+    b->used = 0;
+    b->out = (struct net_out){.kind = NET_OUT_BLOCK, .p = b->data};
+    return b;
+}
+
+void net_out__block_free(struct net_worker *w, struct net_block *b)
+{
+    if (b->cap != NET_BLOCK || w->free_block_n >= FREE_BLOCKS_MAX) {
+        free(b);
+        return;
+    }
+    b->out.next = &w->free_blocks->out;
+    if (!w->free_blocks)
+        b->out.next = NULL;
+    w->free_blocks = b;
+    w->free_block_n++;
+}
+
+static void append(struct net_conn *c, struct net_out *o)
+{
+    o->next = NULL;
+    if (c->out_tail)
+        c->out_tail->next = o;
+    else
+        c->out_head = o;
+    c->out_tail = o;
+}
+
+static void grown(struct net_conn *c, size_t n)
+{
+    c->out_n += n;
+    c->queued += n;
+}
+
+/* Room for n bytes in one piece at the end of the output; net_out__commit says how many were used. */
+uint8_t *net_out__reserve(struct net_conn *c, size_t n)
+{
+    if (c->out_tail && c->out_tail->kind == NET_OUT_BLOCK) {
+        struct net_block *b = (struct net_block *)(void *)c->out_tail;
+        if (b->cap - b->used >= n)
+            return b->data + b->used;
+    }
+    struct net_block *b = net_out__block(c->w, n);
+    append(c, &b->out);
+    return b->data;
+}
+
+void net_out__commit(struct net_conn *c, size_t n)
+{
+    struct net_block *b = (struct net_block *)(void *)c->out_tail;
+    CHECK(b->used + n <= b->cap);
+    b->used += n;
+    b->out.n += n;
+    grown(c, n);
+}
+
+void net_out__put(struct net_conn *c, const void *p, size_t n)
+{
+    if (n == 0)
+        return;
+    memcpy(net_out__reserve(c, n), p, n);
+    net_out__commit(c, n);
+}
+
+static struct net_out *out_new(struct net_worker *w)
+{
+    struct net_out *o = w->free_outs;
+    if (o)
+        w->free_outs = o->next;
+    else
+        o = malloc(sizeof *o);
+    CHECK(o != NULL);
+    return o;
+}
+
+void net_out__ref(struct net_conn *c, struct bytes b)
+{
+    if (b.n == 0)
+        return;
+    struct net_out *o = out_new(c->w);
+    *o = (struct net_out){.kind = NET_OUT_REF, .p = b.p, .n = b.n};
+    append(c, o);
+    grown(c, b.n);
+}
+
+void net_out__file(struct net_conn *c, int fd, off_t off, size_t n)
+{
+    if (n == 0)
+        return;
+    struct net_out *o = out_new(c->w);
+    *o = (struct net_out){.kind = NET_OUT_FILE, .fd = fd, .off = off, .n = n};
+    append(c, o);
+    grown(c, n);
+}
+
+static void out_free(struct net_worker *w, struct net_out *o)
+{
+    if (o->kind == NET_OUT_BLOCK) {
+        net_out__block_free(w, (struct net_block *)(void *)o);
+        return;
+    }
+    o->next = w->free_outs;
+    w->free_outs = o;
+}
+
+static void pop(struct net_conn *c)
+{
+    struct net_out *o = c->out_head;
+    c->out_head = o->next;
+    if (!c->out_head)
+        c->out_tail = NULL;
+    out_free(c->w, o);
+}
+
+void net_out__free_all(struct net_conn *c)
+{
+    while (c->out_head)
+        pop(c);
+    c->out_n = 0;
+}
+
+static void sent(struct net_conn *c, size_t n)
+{
+    c->sent += n;
+    c->out_n -= n;
+    while (n > 0) {
+        struct net_out *o = c->out_head;
+        size_t take = n < o->n ? n : o->n;
+        o->n -= take;
+        o->off += (off_t)take;
+        if (o->kind != NET_OUT_FILE)
+            o->p += take;
+        n -= take;
+        if (o->n == 0)
+            pop(c);
+    }
+}
+
+static enum net_io failed(enum err *out_why)
+{
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
+        return NET_IO_AGAIN;
+    /* A mapping whose file became shorter: the kernel tells us instead of sending us a signal. */
+    *out_why = errno == EFAULT || errno == EIO ? ERR_IO : ERR_DISCONNECTED;
+    return NET_IO_ERROR;
+}
+
+static enum net_io send_memory(struct net_conn *c, size_t *out_n, enum err *out_why)
+{
+    struct iovec iov[IOV_BATCH];
+    size_t n = 0, asked = 0;
+    struct net_out *o = c->out_head;
+    for (; o && o->kind != NET_OUT_FILE && n < IOV_BATCH; o = o->next) {
+        memcpy(&iov[n].iov_base, &o->p, sizeof o->p); /* iovec knows no const */
+        iov[n].iov_len = o->n;
+        asked += o->n;
+        n++;
+    }
+    int flags = MSG_NOSIGNAL | (o ? MSG_MORE : 0);
+    ssize_t r;
+    if (n == 1) {
+        r = send(c->nf.fd, iov[0].iov_base, iov[0].iov_len, flags);
+    } else {
+        struct msghdr m = {.msg_iov = iov, .msg_iovlen = n};
+        r = sendmsg(c->nf.fd, &m, flags);
+    }
+    if (r < 0)
+        return failed(out_why);
+    *out_n = (size_t)r;
+    c->blocked = (size_t)r < asked;
+    return NET_IO_OK;
+}
+
+static enum net_io send_file(struct net_conn *c, size_t *out_n, enum err *out_why)
+{
+    struct net_out *o = c->out_head;
+    off_t off = o->off;
+    ssize_t r = sendfile(c->nf.fd, o->fd, &off, o->n < TURN_BYTES ? o->n : TURN_BYTES);
+    if (r < 0)
+        return failed(out_why);
+    if (r == 0) {
+        *out_why = ERR_IO; /* shorter than promised */
+        return NET_IO_ERROR;
+    }
+    *out_n = (size_t)r;
+    return NET_IO_OK;
+}
+
+static enum net_io send_tls(struct net_conn *c, size_t *out_n, enum err *out_why)
+{
+    uint8_t record[TLS_RECORD];
+    struct net_out *o = c->out_head;
+    size_t n = 0;
+    if (o->kind == NET_OUT_FILE) {
+        ssize_t r = pread(o->fd, record, o->n < sizeof record ? o->n : sizeof record, o->off);
+        if (r <= 0) {
+            *out_why = ERR_IO;
+            return NET_IO_ERROR;
+        }
+        n = (size_t)r;
+    } else if (o->n >= sizeof record || !o->next) {
+        enum net_io io = net_tls_write(c->tls, o->p, o->n < TLS_RECORD ? o->n : TLS_RECORD, out_n);
+        if (io == NET_IO_ERROR || io == NET_IO_EOF)
+            *out_why = ERR_DISCONNECTED;
+        return io == NET_IO_EOF ? NET_IO_ERROR : io;
+    } else {
+        /* Small pieces share a record: each costs a header and an authentication tag. */
+        for (; o && o->kind != NET_OUT_FILE && n < sizeof record; o = o->next) {
+            size_t take = o->n < sizeof record - n ? o->n : sizeof record - n;
+            memcpy(record + n, o->p, take);
+            n += take;
+        }
+    }
+    enum net_io io = net_tls_write(c->tls, record, n, out_n);
+    if (io == NET_IO_ERROR || io == NET_IO_EOF) {
+        *out_why = ERR_DISCONNECTED;
+        return NET_IO_ERROR;
+    }
+    return io;
+}
+
+enum net_io net_out__flush(struct net_conn *c, enum err *out_why)
+{
+    size_t turn = 0;
+    while (c->out_head && !c->blocked) {
+        if (turn >= TURN_BYTES)
+            return NET_IO_AGAIN;
+        size_t n = 0;
+        enum net_io io;
+        if (c->tls)
+            io = send_tls(c, &n, out_why);
+        else if (c->out_head->kind == NET_OUT_FILE)
+            io = send_file(c, &n, out_why);
+        else
+            io = send_memory(c, &n, out_why);
+        if (io == NET_IO_AGAIN) {
+            c->blocked = true;
+            return NET_IO_AGAIN;
+        }
+        if (io != NET_IO_OK)
+            return io;
+        sent(c, n);
+        turn += n;
+    }
+    return c->out_head ? NET_IO_AGAIN : NET_IO_OK;
+}

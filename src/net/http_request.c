@@ -1,0 +1,521 @@
+/* Requests: their pool, what their heads say, and what handlers may ask of them. */
+#include "net/http_internal.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/hex.h"
+#include "base/str.h"
+#include "base/uuid.h"
+#include "net/sock.h"
+#include "rt/deadline.h"
+
+enum {
+    ARENA_CHUNK = 4096,
+    ARENA_OWN = 64 << 10, /* head, small body, decoded params and query */
+    REPLY_KEEP = 16 << 10,
+    REPLY_MAX = 1 << 30,
+};
+
+struct net_req *net_req__new(struct net_worker *w)
+{
+    struct net_req *rq = w->free_reqs;
+    if (rq) {
+        w->free_reqs = rq->next;
+    } else {
+        rq = calloc(1, sizeof *rq);
+        CHECK(rq != NULL);
+        arena_init(&rq->arena, ARENA_CHUNK, ARENA_OWN + NET_REQ_ARENA);
+        buf_init(&rq->reply, REPLY_MAX);
+    }
+    rq->magic = NET_REQ_MAGIC;
+    rq->next = NULL;
+    rq->w = w;
+    rq->conn = NULL;
+    rq->phase = NET_PHASE_READING;
+    rq->close = rq->want_100 = rq->is_head = rq->http10 = rq->want_keep = false;
+    rq->body_owned = rq->body_paused = rq->body_ended = rq->counted = false;
+    atomic_store_explicit(&rq->answered, false, memory_order_relaxed);
+    atomic_store_explicit(&rq->gone, false, memory_order_relaxed);
+    rq->deadline_ns = OS_NEVER;
+    rq->match.leaf = NULL;
+    rq->method = rq->corr_id = rq->traceparent = (struct str){NULL, 0};
+    rq->text = NULL;
+    rq->body = NULL;
+    rq->body_n = rq->body_cap = 0;
+    rq->bytes_in = rq->bytes_out = 0;
+    rq->query_read = false;
+    rq->user = NULL;
+    rq->on_close = NULL;
+    rq->on_body = NULL;
+    rq->stream = NULL;
+    rq->permit = (struct net_admission_permit){NULL, NULL};
+    rq->status = 0;
+    rq->end_at = 0;
+    rq->answer.release = NULL;
+    rq->answer.close_fd = false;
+    return rq;
+}
+
+void net_req__free(struct net_req *rq)
+{
+    CHECK_MAGIC(rq, NET_REQ_MAGIC);
+    struct net_worker *w = rq->w;
+    rq->magic = 0;
+    if (rq->counted && w->s->hooks.inflight)
+        w->s->hooks.inflight(w->s->hooks.ctx, -1);
+    net_admission_leave(&rq->permit);
+    net_stream__free(rq);
+    if (rq->body_owned)
+        free(rq->body);
+    arena_reset(&rq->arena);
+    if (rq->reply.cap > REPLY_KEEP) {
+        buf_fini(&rq->reply);
+        buf_init(&rq->reply, REPLY_MAX);
+    } else {
+        buf_reset(&rq->reply);
+    }
+    rq->next = w->free_reqs;
+    w->free_reqs = rq;
+}
+
+/* The handler keeps it; nobody waits for its answer any more. */
+void net_req__orphan(struct net_req *rq)
+{
+    rq->conn = NULL;
+    rq->next = NULL;
+    atomic_store_explicit(&rq->gone, true, memory_order_relaxed);
+    if (rq->on_close) {
+        void (*fn)(struct net_req *, void *) = rq->on_close;
+        rq->on_close = NULL;
+        fn(rq, rq->on_close_arg);
+    }
+}
+
+enum err net_req__body_add(struct net_req *rq, struct bytes piece)
+{
+    size_t need = rq->body_n + piece.n;
+    if (need > rq->body_cap) {
+        bool known = rq->head.has_length && rq->head.length <= NET_SMALL_BODY;
+        if (!rq->body && (known || need <= NET_SMALL_BODY)) {
+            rq->body_cap = known ? (size_t)rq->head.length : NET_SMALL_BODY;
+            rq->body = arena_alloc(&rq->arena, rq->body_cap);
+        } else {
+            /* Grows with what really came: a declared length alone reserves nothing. */
+            size_t cap = rq->body_cap * 2 > need ? rq->body_cap * 2 : need;
+            uint8_t *bigger = rq->body_owned ? realloc(rq->body, cap) : malloc(cap);
+            if (!bigger)
+                return ERR_NO_MEMORY;
+            if (!rq->body_owned && rq->body_n)
+                memcpy(bigger, rq->body, rq->body_n);
+            rq->body = bigger;
+            rq->body_cap = cap;
+            rq->body_owned = true;
+        }
+        if (!rq->body)
+            return ERR_NO_MEMORY;
+    }
+    memcpy(rq->body + rq->body_n, piece.p, piece.n);
+    rq->body_n = need;
+    return ERR_OK;
+}
+
+/* ---- what the head says ---- */
+
+static struct str known_value(const struct net_req *rq, enum net_http_known k)
+{
+    uint8_t i = rq->head.known[k];
+    return i ? net_http_text(rq->text, rq->head.fields[i - 1].value) : (struct str){NULL, 0};
+}
+
+static bool visible(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] <= 0x20 || s.p[i] >= 0x7f)
+            return false;
+    return true;
+}
+
+static void corr_read(struct net_req *rq)
+{
+    struct str given = rq->text ? known_value(rq, NET_HTTP_CORR_ID) : (struct str){NULL, 0};
+    if (given.n >= 1 && given.n <= NET_CORR_MAX && visible(given)) {
+        rq->corr_id = given;
+        return;
+    }
+    uint8_t random[10];
+    uint64_t a = rng_u64(&rq->w->rng), b = rng_u64(&rq->w->rng);
+    memcpy(random, &a, 8);
+    memcpy(random + 8, &b, 2);
+    struct uuid u = uuid_v7(net_loop_wall_ms(rq->w->loop), random);
+    uuid_format(&u, rq->corr);
+    rq->corr_id = (struct str){rq->corr, UUID_CHARS - 1};
+}
+
+/* W3C trace context, version 00 layout: "00-<32 hex>-<16 hex>-<2 hex>", ids not all zero. */
+static bool traceparent_ok(struct str s)
+{
+    if (s.n < 55 || (s.n > 55 && s.p[55] != '-'))
+        return false;
+    bool trace = false, span = false;
+    for (size_t i = 0; i < 55; i++) {
+        char c = s.p[i];
+        if (i == 2 || i == 35 || i == 52) {
+            if (c != '-')
+                return false;
+            continue;
+        }
+        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f')))
+            return false;
+        trace = trace || (i > 2 && i < 35 && c != '0');
+        span = span || (i > 35 && i < 52 && c != '0');
+    }
+    bool version = !(s.p[0] == 'f' && s.p[1] == 'f') && (s.n == 55 || s.p[0] != '0' || s.p[1] != '0');
+    return trace && span && version;
+}
+
+/* "2.5", "2s", "250ms" in nanoseconds; false: unreadable. */
+static bool timeout_parse(struct str s, int64_t *out_ns)
+{
+    int64_t unit = 1000000000;
+    if (str_ends(s, STR("ms"))) {
+        unit = 1000000;
+        s.n -= 2;
+    } else if (str_ends(s, STR("s"))) {
+        s.n -= 1;
+    }
+    int64_t value = 0, scale = 1;
+    size_t digits = 0;
+    bool fraction = false;
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] == '.' && !fraction && digits > 0 && i + 1 < s.n) {
+            fraction = true;
+            continue;
+        }
+        if (s.p[i] < '0' || s.p[i] > '9')
+            return false;
+        if (++digits > 9)
+            return false;
+        value = value * 10 + (s.p[i] - '0');
+        scale *= fraction ? 10 : 1;
+    }
+    if (digits == 0)
+        return false;
+    *out_ns = (int64_t)((__int128)value * unit / scale);
+    return true;
+}
+
+static void deadline_read(struct net_req *rq)
+{
+    const struct net_route *route = rq->match.leaf ? rq->match.leaf->route : NULL;
+    int64_t now_ns = net_loop_now_ns(rq->w->loop), limit, ms;
+    if (route && (route->flags & NET_NO_DEADLINE)) {
+        rq->deadline_ns = OS_NEVER;
+    } else {
+        ms = route && route->timeout_ms ? route->timeout_ms : rq->w->limits.request_timeout_ms;
+        rq->deadline_ns = rq->started_ns + ms * 1000000;
+    }
+    struct str s = known_value(rq, NET_HTTP_REQUEST_TIMEOUT);
+    if (s.p && timeout_parse(s, &limit) && rq->started_ns + limit < rq->deadline_ns)
+        rq->deadline_ns = rq->started_ns + limit;
+    s = known_value(rq, NET_HTTP_DEADLINE);
+    uint64_t wall;
+    if (s.p && str_parse_u64(s, &wall) == ERR_OK && wall < (uint64_t)1 << 52) {
+        int64_t left_ms = (int64_t)wall - net_loop_wall_ms(rq->w->loop);
+        if (left_ms < 1000000000 && now_ns + left_ms * 1000000 < rq->deadline_ns)
+            rq->deadline_ns = now_ns + left_ms * 1000000;
+    }
+}
+
+static bool trusted(const struct net_limits *l, const uint8_t addr[16])
+{
+    for (size_t i = 0; i < l->trusted_proxies_count; i++)
+        if (net_cidr_has(&l->trusted_proxies[i], addr))
+            return true;
+    return false;
+}
+
+/* Behind trusted proxies the client is the right-most address that none of them owns. */
+static void forwarded_read(struct net_req *rq)
+{
+    const struct net_limits *l = &rq->w->limits;
+    if (l->trusted_proxies_count == 0 || !trusted(l, rq->peer.addr))
+        return;
+    struct str s = known_value(rq, NET_HTTP_FORWARDED_FOR);
+    while (s.n) {
+        const char *comma = memrchr(s.p, ',', s.n);
+        struct str one = str_trim(comma ? (struct str){comma + 1, (size_t)(s.p + s.n - comma - 1)} : s);
+        uint8_t addr[16];
+        if (net_addr_parse(one, addr) != ERR_OK)
+            return;
+        memcpy(rq->peer.addr, addr, sizeof addr);
+        rq->peer.port = 0;
+        if (!comma || !trusted(l, addr))
+            return;
+        s.n = (size_t)(comma - s.p);
+    }
+}
+
+/* Copies the head (handlers may keep the request long after the input buffer is gone) and reads what the server acts on.
+ * text NULL: there is no readable head, e.g. it was refused. */
+void net_req__read_head(struct net_req *rq, const char *text)
+{
+    if (text) {
+        rq->text = arena_alloc(&rq->arena, rq->head.head_bytes);
+        CHECK(rq->text != NULL);
+        memcpy(rq->text, text, rq->head.head_bytes);
+        rq->method = net_http_text(rq->text, rq->head.method);
+        rq->is_head = str_eq(rq->method, STR("HEAD"));
+        rq->http10 = rq->head.minor == 0;
+        rq->want_keep = rq->head.keep_alive;
+        struct str path = net_http_text(rq->text, rq->head.path);
+        net_router_find(rq->w->s->router, rq->method, path, &rq->match);
+        struct str tp = known_value(rq, NET_HTTP_TRACEPARENT);
+        if (tp.p && traceparent_ok(tp))
+            rq->traceparent = tp;
+        if (rq->head.known[NET_HTTP_FORWARDED_FOR])
+            forwarded_read(rq);
+        deadline_read(rq);
+    }
+    corr_read(rq);
+}
+
+/* ---- accessors ---- */
+
+const struct net_route *net_req_route(const struct net_req *rq)
+{
+    return rq->match.leaf ? rq->match.leaf->route : NULL;
+}
+
+struct str net_req_method(const struct net_req *rq)
+{
+    return rq->method;
+}
+
+static struct str part(const struct net_req *rq, struct net_http_span s)
+{
+    return rq->text ? net_http_text(rq->text, s) : (struct str){NULL, 0};
+}
+
+struct str net_req_target(const struct net_req *rq)
+{
+    return part(rq, rq->head.target);
+}
+
+struct str net_req_path(const struct net_req *rq)
+{
+    return part(rq, rq->head.path);
+}
+
+struct str net_req_query_raw(const struct net_req *rq)
+{
+    return rq->text && rq->head.has_query ? part(rq, rq->head.query) : (struct str){NULL, 0};
+}
+
+struct str net_req_host(const struct net_req *rq)
+{
+    return part(rq, rq->head.host);
+}
+
+struct str net_req_param_raw(const struct net_req *rq, const char *name)
+{
+    const struct net_route_leaf *leaf = rq->match.leaf;
+    for (size_t i = 0; leaf && i < leaf->param_count; i++)
+        if (str_eq_c(leaf->param_names[i], name))
+            return rq->match.params[i];
+    UNREACHABLE(); /* the pattern has no such param */
+}
+
+/* The parser has refused broken escapes, so decoding cannot fail. */
+static struct str decoded(struct net_req *rq, struct str raw, bool plus)
+{
+    if (!memchr(raw.p, '%', raw.n) && !(plus && memchr(raw.p, '+', raw.n)))
+        return raw;
+    char *out = arena_alloc(&rq->arena, raw.n);
+    size_t n = 0;
+    CHECK(out != NULL && net_http_percent_decode(raw, plus, out, &n) == ERR_OK);
+    return (struct str){out, n};
+}
+
+struct str net_req_param(struct net_req *rq, const char *name)
+{
+    return decoded(rq, net_req_param_raw(rq, name), false);
+}
+
+static void query_split(struct net_req *rq)
+{
+    if (rq->query_read)
+        return;
+    rq->query_read = true;
+    rq->query_n = 0;
+    struct str rest = net_req_query_raw(rq);
+    size_t most = 1;
+    for (size_t i = 0; i < rest.n; i++)
+        most += rest.p[i] == '&';
+    if (rest.n == 0)
+        return;
+    rq->query = arena_array(&rq->arena, most, sizeof *rq->query);
+    CHECK(rq->query != NULL);
+    while (rest.p) {
+        struct str member, name;
+        rest = str_cut(rest, '&', &member);
+        if (member.n == 0)
+            continue;
+        struct str value = str_cut(member, '=', &name);
+        if (!value.p)
+            value = (struct str){member.p + member.n, 0};
+        rq->query[rq->query_n++] =
+            (struct net_query_member){decoded(rq, name, true), decoded(rq, value, true)};
+    }
+}
+
+enum err net_req_query(struct net_req *rq, const char *name, struct str *out_value)
+{
+    query_split(rq);
+    for (size_t i = 0; i < rq->query_n; i++) {
+        if (str_eq_c(rq->query[i].name, name)) {
+            *out_value = rq->query[i].value;
+            return ERR_OK;
+        }
+    }
+    return ERR_NOT_FOUND;
+}
+
+size_t net_req_query_count(struct net_req *rq)
+{
+    query_split(rq);
+    return rq->query_n;
+}
+
+void net_req_query_at(struct net_req *rq, size_t index, struct str *out_name, struct str *out_value)
+{
+    query_split(rq);
+    CHECK(index < rq->query_n);
+    *out_name = rq->query[index].name;
+    *out_value = rq->query[index].value;
+}
+
+struct str net_req_header(const struct net_req *rq, const char *name)
+{
+    struct str want = str_from_c(name);
+    for (size_t i = 0; rq->text && i < rq->head.field_count; i++) {
+        const struct net_http_field *f = &rq->head.fields[i];
+        if (f->name.n == want.n && net_http_name_eq(net_http_text(rq->text, f->name), want))
+            return net_http_text(rq->text, f->value);
+    }
+    return (struct str){NULL, 0};
+}
+
+size_t net_req_header_count(const struct net_req *rq, const char *name)
+{
+    size_t n = 0;
+    struct str want = str_from_c(name);
+    for (size_t i = 0; rq->text && i < rq->head.field_count; i++)
+        n += net_http_name_eq(net_http_text(rq->text, rq->head.fields[i].name), want);
+    return n;
+}
+
+size_t net_req_headers(const struct net_req *rq)
+{
+    return rq->text ? rq->head.field_count : 0;
+}
+
+void net_req_header_at(const struct net_req *rq, size_t index, struct str *out_name, struct str *out_value)
+{
+    CHECK(index < net_req_headers(rq));
+    *out_name = net_http_text(rq->text, rq->head.fields[index].name);
+    *out_value = net_http_text(rq->text, rq->head.fields[index].value);
+}
+
+struct bytes net_req_body(const struct net_req *rq)
+{
+    return bytes_of(rq->body, rq->body_n);
+}
+
+struct str net_req_corr_id(const struct net_req *rq)
+{
+    return rq->corr_id;
+}
+
+struct str net_req_traceparent(const struct net_req *rq)
+{
+    return rq->traceparent;
+}
+
+struct deadline net_req_deadline(const struct net_req *rq)
+{
+    return deadline_at_ns(rq->deadline_ns);
+}
+
+int64_t net_req_started_ns(const struct net_req *rq)
+{
+    return rq->started_ns;
+}
+
+const struct net_peer *net_req_peer(const struct net_req *rq)
+{
+    return &rq->peer;
+}
+
+struct arena *net_req_arena(struct net_req *rq)
+{
+    return &rq->arena;
+}
+
+struct net_loop *net_req_loop(const struct net_req *rq)
+{
+    return rq->w->loop;
+}
+
+unsigned net_req_loop_index(const struct net_req *rq)
+{
+    return rq->w->index;
+}
+
+bool net_req_is_head(const struct net_req *rq)
+{
+    return rq->is_head;
+}
+
+bool net_req_gone(const struct net_req *rq)
+{
+    return atomic_load_explicit(&rq->gone, memory_order_relaxed);
+}
+
+void net_req_set_user(struct net_req *rq, void *user)
+{
+    rq->user = user;
+}
+
+void *net_req_user(const struct net_req *rq)
+{
+    return rq->user;
+}
+
+void net_req_on_close(struct net_req *rq, void (*fn)(struct net_req *rq, void *arg), void *arg)
+{
+    CHECK(net_loop_current() == rq->w->loop);
+    rq->on_close = fn;
+    rq->on_close_arg = arg;
+}
+
+void net_req_on_body(struct net_req *rq,
+                     void (*fn)(struct net_req *rq, struct bytes piece, bool end, void *arg), void *arg)
+{
+    CHECK(net_loop_current() == rq->w->loop && rq->match.leaf &&
+          (rq->match.leaf->route->flags & NET_STREAM_BODY));
+    rq->on_body = fn;
+    rq->on_body_arg = arg;
+}
+
+void net_req_pause_body(struct net_req *rq)
+{
+    CHECK(net_loop_current() == rq->w->loop);
+    rq->body_paused = true;
+}
+
+void net_req_resume_body(struct net_req *rq)
+{
+    rq->body_msg.fn = net_conn__body_resume;
+    net_loop_post(rq->w->loop, &rq->body_msg);
+}

@@ -1,0 +1,196 @@
+#include "net/tls.h"
+
+#include <limits.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "rt/lock.h"
+
+enum { TLS_LOCK_RANK = 90 };
+
+struct net_tls {
+    atomic_uint refs;
+    char *cert_file, *key_file, *client_ca_file;
+    struct rt_lock lock; /* guards ctx */
+    SSL_CTX *ctx;
+};
+
+struct net_tls_session {
+    SSL *ssl;
+};
+
+static int pick_http11(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in,
+                       unsigned in_n, void *arg)
+{
+    static const unsigned char ours[] = "\x08http/1.1";
+    (void)ssl;
+    (void)arg;
+    unsigned char *chosen;
+    if (SSL_select_next_proto(&chosen, out_n, ours, sizeof ours - 1, in, in_n) != OPENSSL_NPN_NEGOTIATED)
+        return SSL_TLSEXT_ERR_ALERT_FATAL;
+    *out = chosen;
+    return SSL_TLSEXT_ERR_OK;
+}
+
+static enum err context(const struct net_tls *tls, SSL_CTX **out)
+{
+    SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
+    if (!ctx)
+        return ERR_NO_MEMORY;
+    SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                              SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_alpn_select_cb(ctx, pick_http11, NULL);
+    bool ok = SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) == 1 &&
+              SSL_CTX_use_certificate_chain_file(ctx, tls->cert_file) == 1 &&
+              SSL_CTX_use_PrivateKey_file(ctx, tls->key_file, SSL_FILETYPE_PEM) == 1 &&
+              SSL_CTX_check_private_key(ctx) == 1;
+    if (ok && tls->client_ca_file) {
+        STACK_OF(X509_NAME) *names = SSL_load_client_CA_file(tls->client_ca_file);
+        ok = names && SSL_CTX_load_verify_locations(ctx, tls->client_ca_file, NULL) == 1;
+        if (names)
+            SSL_CTX_set_client_CA_list(ctx, names);
+        SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+        static const unsigned char id[] = "ron";
+        SSL_CTX_set_session_id_context(ctx, id, sizeof id - 1);
+    }
+    ERR_clear_error();
+    if (!ok) {
+        SSL_CTX_free(ctx);
+        return ERR_BAD_REQUEST;
+    }
+    *out = ctx;
+    return ERR_OK;
+}
+
+static char *copy(const char *s)
+{
+    return s ? strdup(s) : NULL;
+}
+
+enum err net_tls_create(const struct net_tls_config *config, struct net_tls **out_tls)
+{
+    struct net_tls *tls = calloc(1, sizeof *tls);
+    if (!tls)
+        return ERR_NO_MEMORY;
+    atomic_init(&tls->refs, 1);
+    rt_lock_init(&tls->lock, "tls", TLS_LOCK_RANK);
+    tls->cert_file = copy(config->cert_file);
+    tls->key_file = copy(config->key_file);
+    tls->client_ca_file = copy(config->client_ca_file);
+    enum err e = !tls->cert_file || !tls->key_file ? ERR_NO_MEMORY : context(tls, &tls->ctx);
+    if (e != ERR_OK) {
+        net_tls_unref(tls);
+        return e;
+    }
+    *out_tls = tls;
+    return ERR_OK;
+}
+
+enum err net_tls_reload(struct net_tls *tls)
+{
+    SSL_CTX *fresh;
+    enum err e = context(tls, &fresh);
+    if (e != ERR_OK)
+        return e;
+    rt_lock_take(&tls->lock);
+    SSL_CTX *old = tls->ctx;
+    tls->ctx = fresh;
+    rt_lock_release(&tls->lock);
+    SSL_CTX_free(old);
+    return ERR_OK;
+}
+
+struct net_tls *net_tls_ref(struct net_tls *tls)
+{
+    atomic_fetch_add_explicit(&tls->refs, 1, memory_order_relaxed);
+    return tls;
+}
+
+void net_tls_unref(struct net_tls *tls)
+{
+    /* acquire-release: the last one out sees what the others did before they let go */
+    if (!tls || atomic_fetch_sub_explicit(&tls->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    SSL_CTX_free(tls->ctx);
+    rt_lock_fini(&tls->lock);
+    free(tls->cert_file);
+    free(tls->key_file);
+    free(tls->client_ca_file);
+    free(tls);
+}
+
+enum err net_tls_accept(struct net_tls *tls, int fd, struct net_tls_session **out_session)
+{
+    struct net_tls_session *s = calloc(1, sizeof *s);
+    if (!s)
+        return ERR_NO_MEMORY;
+    rt_lock_take(&tls->lock);
+    SSL_CTX *ctx = tls->ctx;
+    SSL_CTX_up_ref(ctx);
+    rt_lock_release(&tls->lock);
+    s->ssl = SSL_new(ctx);
+    SSL_CTX_free(ctx);
+    if (!s->ssl || SSL_set_fd(s->ssl, fd) != 1) {
+        SSL_free(s->ssl);
+        free(s);
+        return ERR_NO_MEMORY;
+    }
+    SSL_set_accept_state(s->ssl);
+    *out_session = s;
+    return ERR_OK;
+}
+
+static enum net_io verdict(struct net_tls_session *s, int r)
+{
+    int e = SSL_get_error(s->ssl, r);
+    ERR_clear_error();
+    switch (e) {
+    case SSL_ERROR_WANT_READ:
+    case SSL_ERROR_WANT_WRITE:
+        return NET_IO_AGAIN;
+    case SSL_ERROR_ZERO_RETURN:
+        return NET_IO_EOF;
+    default:
+        return NET_IO_ERROR;
+    }
+}
+
+enum net_io net_tls_read(struct net_tls_session *s, void *p, size_t n, size_t *out_n)
+{
+    int r = SSL_read(s->ssl, p, n > INT_MAX ? INT_MAX : (int)n);
+    if (r <= 0)
+        return verdict(s, r);
+    *out_n = (size_t)r;
+    return NET_IO_OK;
+}
+
+enum net_io net_tls_write(struct net_tls_session *s, const void *p, size_t n, size_t *out_n)
+{
+    CHECK(n > 0);
+    int r = SSL_write(s->ssl, p, n > INT_MAX ? INT_MAX : (int)n);
+    if (r <= 0)
+        return verdict(s, r);
+    *out_n = (size_t)r;
+    return NET_IO_OK;
+}
+
+void net_tls_end_output(struct net_tls_session *s)
+{
+    if (SSL_is_init_finished(s->ssl) && !(SSL_get_shutdown(s->ssl) & SSL_SENT_SHUTDOWN))
+        SSL_shutdown(s->ssl);
+    ERR_clear_error();
+}
+
+void net_tls_close(struct net_tls_session *s)
+{
+    if (!s)
+        return;
+    net_tls_end_output(s);
+    SSL_free(s->ssl);
+    free(s);
+}
