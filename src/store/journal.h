@@ -42,7 +42,11 @@ struct store_segment {
 };
 typedef void store_sealed_fn(void *ctx, const struct store_segment *s);
 
-/* Where replay starts: the position behind a frame that a checkpoint covers. All zero: the oldest segment. */
+/*
+ * Where replay starts: the position behind a frame that a checkpoint covers, and what must follow there. With pos all
+ * zero replay starts at the oldest segment; root (and next_group, next_seq when not 1) then say what the very first frame
+ * of the journal continues.
+ */
 struct store_resume {
     struct store_pos pos;
     uint64_t next_group, next_seq;
@@ -60,6 +64,8 @@ struct store_journal_config {
     bool read_only;           /* for tools: no write at all, a torn tail is only reported */
     bool accept_damage;       /* corruption opens the journal read-only instead of failing */
     struct store_resume resume;
+    uint32_t
+        first_segment; /* oldest segment to be found, when its file may be packed; 0: the oldest file */
     const struct clock *clock;
 
     /* Reads a segment whose file is gone because the owner packed it; NULL when it never does. */
