@@ -20,6 +20,7 @@ static enum err count_name(void *ctx, const char *name)
     return ERR_OK;
 }
 
+RT_BLOCKS
 static void disk_contract(struct store_disk *d, const char *dir)
 {
     char a[STORE_PATH_MAX], b[STORE_PATH_MAX], sub[STORE_PATH_MAX];
@@ -85,6 +86,7 @@ static void disk_contract(struct store_disk *d, const char *dir)
     assert_true(size > 0);
 }
 
+RT_BLOCKS
 static void the_real_disk_keeps_the_contract(void **state)
 {
     (void)state;
@@ -95,6 +97,7 @@ static void the_real_disk_keeps_the_contract(void **state)
     assert_int_equal(system(command), 0);
 }
 
+RT_BLOCKS
 static void the_memory_disk_keeps_the_contract(void **state)
 {
     (void)state;
@@ -105,6 +108,7 @@ static void the_memory_disk_keeps_the_contract(void **state)
     store_disk_destroy(d);
 }
 
+RT_BLOCKS
 static void the_faulty_disk_without_a_plan_keeps_the_contract(void **state)
 {
     (void)state;
@@ -115,6 +119,7 @@ static void the_faulty_disk_without_a_plan_keeps_the_contract(void **state)
     store_disk_destroy(d);
 }
 
+RT_BLOCKS
 static void direct_writes_are_aligned_and_read_back_through_the_page_cache(void **state)
 {
     (void)state;
@@ -142,6 +147,7 @@ static void direct_writes_are_aligned_and_read_back_through_the_page_cache(void 
     rmdir(dir);
 }
 
+RT_BLOCKS
 static void a_full_memory_disk_says_so(void **state)
 {
     (void)state;
@@ -159,6 +165,7 @@ static void a_full_memory_disk_says_so(void **state)
 }
 
 /* A file of two durable sectors 'a', then both overwritten with 'b' and not flushed. */
+RT_BLOCKS
 static struct store_disk *unflushed_pair(uint64_t seed, enum store_keep keep, struct store_file **out)
 {
     struct store_disk *d;
@@ -174,6 +181,7 @@ static struct store_disk *unflushed_pair(uint64_t seed, enum store_keep keep, st
     return d;
 }
 
+RT_BLOCKS
 static void a_power_cut_keeps_each_unflushed_sector_whole_or_not_at_all(void **state)
 {
     (void)state;
@@ -200,6 +208,7 @@ static void a_power_cut_keeps_each_unflushed_sector_whole_or_not_at_all(void **s
     assert_true(seen[0][0] && seen[0][1] && seen[1][0] && seen[1][1]);
 }
 
+RT_BLOCKS
 static void names_survive_only_when_their_directory_was_flushed(void **state)
 {
     (void)state;
@@ -223,6 +232,7 @@ static void names_survive_only_when_their_directory_was_flushed(void **state)
     store_disk_destroy(d);
 }
 
+RT_BLOCKS
 static void what_a_failed_flush_lost_a_later_one_does_not_bring_back(void **state)
 {
     (void)state;
@@ -245,6 +255,7 @@ static void what_a_failed_flush_lost_a_later_one_does_not_bring_back(void **stat
     assert_true(lost);
 }
 
+RT_BLOCKS
 static void a_replacement_cut_at_any_call_leaves_the_old_or_the_new_file(void **state)
 {
     (void)state;

@@ -61,6 +61,7 @@ static void setup_with(struct fixture *x, struct store_disk *disk, const char *d
     memset(x->cfg.stream_id, 7, 16);
 }
 
+RT_BLOCKS
 static void setup_faulty(struct fixture *x)
 {
     struct store_disk *d;
@@ -70,6 +71,7 @@ static void setup_faulty(struct fixture *x)
     setup_with(x, d, "j");
 }
 
+RT_BLOCKS
 static enum err reopen(struct fixture *x)
 {
     store_journal_close(x->j);
@@ -78,12 +80,14 @@ static enum err reopen(struct fixture *x)
     return store_journal_open(&x->cfg, on_frame, x, &x->report, &x->j);
 }
 
+RT_BLOCKS
 static void teardown(struct fixture *x)
 {
     store_journal_close(x->j);
     store_disk_destroy(x->disk);
 }
 
+RT_BLOCKS
 static enum err append(struct fixture *x, size_t n, struct store_pos *out)
 {
     struct store_head h;
@@ -98,6 +102,7 @@ static enum err append(struct fixture *x, size_t n, struct store_pos *out)
     return store_journal_append(x->j, &f, &part, 1, out);
 }
 
+RT_BLOCKS
 static void what_was_appended_is_replayed_in_order(void **state)
 {
     (void)state;
@@ -123,6 +128,7 @@ static void what_was_appended_is_replayed_in_order(void **state)
     teardown(&x);
 }
 
+RT_BLOCKS
 static void a_frame_that_does_not_fit_goes_into_the_spare_and_seals(void **state)
 {
     (void)state;
@@ -159,6 +165,7 @@ static void a_frame_that_does_not_fit_goes_into_the_spare_and_seals(void **state
     teardown(&x);
 }
 
+RT_BLOCKS
 static void a_frame_that_is_too_large_is_refused_before_any_byte(void **state)
 {
     (void)state;
@@ -174,6 +181,7 @@ static void a_frame_that_is_too_large_is_refused_before_any_byte(void **state)
     teardown(&x);
 }
 
+RT_BLOCKS
 static void an_append_is_one_write_and_one_flush(void **state)
 {
     (void)state;
@@ -200,6 +208,7 @@ static void an_append_is_one_write_and_one_flush(void **state)
     teardown(&x);
 }
 
+RT_BLOCKS
 static void frames_are_read_back_by_position_and_checked(void **state)
 {
     (void)state;
@@ -237,6 +246,7 @@ static void frames_are_read_back_by_position_and_checked(void **state)
     teardown(&x);
 }
 
+RT_BLOCKS
 static void replay_from_a_group_gives_that_group_and_all_after_it(void **state)
 {
     (void)state;
@@ -258,6 +268,7 @@ static void replay_from_a_group_gives_that_group_and_all_after_it(void **state)
     teardown(&x);
 }
 
+RT_BLOCKS
 static void opening_resumes_behind_a_checkpoint(void **state)
 {
     (void)state;
@@ -289,6 +300,7 @@ static void opening_resumes_behind_a_checkpoint(void **state)
     teardown(&x);
 }
 
+RT_BLOCKS
 static void the_oldest_segment_can_be_dropped_and_a_gap_is_corruption(void **state)
 {
     (void)state;
@@ -314,6 +326,7 @@ static void the_oldest_segment_can_be_dropped_and_a_gap_is_corruption(void **sta
     teardown(&x);
 }
 
+RT_BLOCKS
 static void a_foreign_stream_and_a_newer_epoch_are_refused(void **state)
 {
     (void)state;
@@ -333,6 +346,7 @@ static void a_foreign_stream_and_a_newer_epoch_are_refused(void **state)
     teardown(&x);
 }
 
+RT_BLOCKS
 static void damage_can_be_opened_for_reading_only(void **state)
 {
     (void)state;
@@ -372,6 +386,7 @@ static enum err packed_from_copy(void *ctx, uint32_t no, void *p, size_t n, uint
     return ERR_OK;
 }
 
+RT_BLOCKS
 static void packed_segments_are_read_and_replayed_through_their_owner(void **state)
 {
     (void)state;
@@ -405,6 +420,7 @@ static void packed_segments_are_read_and_replayed_through_their_owner(void **sta
     teardown(&x);
 }
 
+RT_BLOCKS
 static void a_real_disk_keeps_it_with_and_without_direct_io(void **state)
 {
     (void)state;
@@ -434,6 +450,7 @@ static void a_real_disk_keeps_it_with_and_without_direct_io(void **state)
     }
 }
 
+RT_BLOCKS
 static void a_spare_that_is_not_zero_is_thrown_away(void **state)
 {
     (void)state;
@@ -449,6 +466,7 @@ static void a_spare_that_is_not_zero_is_thrown_away(void **state)
     teardown(&x);
 }
 
+RT_BLOCKS
 static void the_memory_sink_is_the_same_journal_until_it_is_full(void **state)
 {
     (void)state;
@@ -486,6 +504,7 @@ static void the_memory_sink_is_the_same_journal_until_it_is_full(void **state)
     store_sink_close(s);
 }
 
+RT_BLOCKS
 static void *keep_spares(void *arg)
 {
     struct fixture *x = arg;
@@ -497,6 +516,7 @@ static void *keep_spares(void *arg)
     return NULL;
 }
 
+RT_BLOCKS
 static void *read_along(void *arg)
 {
     struct fixture *x = arg;
@@ -508,6 +528,7 @@ static void *read_along(void *arg)
     return NULL;
 }
 
+RT_BLOCKS
 static void writer_keeper_and_readers_work_side_by_side(void **state)
 {
     (void)state;
