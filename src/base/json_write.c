@@ -212,7 +212,7 @@ void json_u64_text(struct json_w *w, uint64_t v)
 void json_f64(struct json_w *w, double v)
 {
     if (!isfinite(v)) {
-        json_null(w);
+        json_nil(w);
         return;
     }
     char text[40];
@@ -229,7 +229,7 @@ void json_bool(struct json_w *w, bool v)
     json_raw(w, v ? STR("true") : STR("false"));
 }
 
-void json_null(struct json_w *w)
+void json_nil(struct json_w *w)
 {
     json_raw(w, STR("null"));
 }

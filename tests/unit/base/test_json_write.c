@@ -36,7 +36,7 @@ static void commas_and_nesting_come_out_right(void **state)
     json_key(&w, "c");
     json_arr_begin(&w);
     json_bool(&w, true);
-    json_null(&w);
+    json_nil(&w);
     json_arr_begin(&w);
     json_arr_end(&w);
     json_obj_begin(&w);
@@ -83,7 +83,7 @@ static void text_that_is_not_utf8_still_gives_a_valid_document(void **state)
     }
     json_obj_begin(&w);
     json_key_str(&w, STR("any \"name\" \xff"));
-    json_null(&w);
+    json_nil(&w);
     json_obj_end(&w);
     json_arr_end(&w);
     /* U+0000 is the one escape that the reader refuses: put another in its place. */
