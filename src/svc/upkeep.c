@@ -46,9 +46,7 @@ static void post_ignored(void *arg, enum err e, const struct net_http_response *
     *(bool *)arg = e == ERR_OK && r->status < 300;
 }
 
-static void export_spans(struct svc *s, struct obs_span *spans, struct buf *body) RT_BLOCKS;
-
-static void export_spans(struct svc *s, struct obs_span *spans, struct buf *body)
+RT_BLOCKS static void export_spans(struct svc *s, struct obs_span *spans, struct buf *body)
 {
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     size_t n;

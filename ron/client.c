@@ -1,0 +1,176 @@
+#include "ron/client.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "auth/mint.h"
+#include "net/http_client.h"
+#include "ron/services.h"
+
+enum { BODY_MAX = 64 << 20, TOKEN_MAX = 8192, HEADERS_MAX = 12 };
+
+const char *client_base_url(const struct cmd_ctx *ctx, const char *service, char out[256])
+{
+    char name[64];
+    size_t n = (size_t)snprintf(name, sizeof name, "RON_%s_URL", service);
+    for (size_t i = 0; i < n; i++)
+        name[i] = (char)toupper(name[i]);
+    const struct svc_def *def = ron_service_find(service);
+    if (getenv(name))
+        snprintf(out, 256, "%s", getenv(name));
+    else
+        snprintf(out, 256, "http://127.0.0.1:%d", cmd_global(ctx)->base_port + (def ? def->port_offset : 0));
+    return out;
+}
+
+bool client_token(struct cmd_ctx *ctx, struct buf *out)
+{
+    const struct cmd_global *g = cmd_global(ctx);
+    char path[PATH_MAX];
+    if (g->token) {
+        buf_puts(out, g->token);
+        return true;
+    }
+    snprintf(path, sizeof path, "%s/operator.token", g->data);
+    enum err e = auth_token_file_read(path, out);
+    if (e == ERR_NOT_FOUND)
+        cmd_fail(ctx, CMD_FAILED, "no token: %s does not exist; start ron first, or give --data DIR, --token or RON_TOKEN", path);
+    else if (e != ERR_OK)
+        cmd_fail(ctx, CMD_FAILED, "cannot use the token in %s (%s)", path, err_title(e));
+    return e == ERR_OK;
+}
+
+void client_encode(const char *text, struct buf *out)
+{
+    for (; *text; text++)
+        if (isalnum((unsigned char)*text) || strchr("-._~", *text))
+            buf_putc(out, *text);
+        else
+            buf_printf(out, "%%%02X", (unsigned char)*text);
+}
+
+static void copy_header(const struct net_http_response *r, const char *name, char *out, size_t n)
+{
+    struct str value = net_http_header(r, name);
+    snprintf(out, n, "%.*s", value.p ? (int)value.n : 0, value.p ? value.p : "");
+}
+
+static void keep(void *arg, enum err e, const struct net_http_response *r)
+{
+    struct client_answer *a = arg;
+    a->err = e;
+    if (e != ERR_OK)
+        return;
+    a->status = r->status;
+    buf_put_bytes(&a->body, r->body);
+    copy_header(r, "etag", a->etag, sizeof a->etag);
+    copy_header(r, "location", a->location, sizeof a->location);
+    copy_header(r, "idempotency-replayed", a->replayed, sizeof a->replayed);
+    if (str_starts(net_http_header(r, "content-type"), STR("application/")))
+        a->json = json_loadb((const char *)a->body.p, a->body.n, JSON_DECODE_ANY, NULL);
+}
+
+static int exit_code(const struct client_answer *a)
+{
+    if (a->err != ERR_OK || a->status == 429 || a->status >= 500)
+        return CMD_UNAVAILABLE;
+    return a->status >= 400 ? CMD_REFUSED : CMD_OK;
+}
+
+int client_call(struct cmd_ctx *ctx, const char *service, const struct client_request *rq, struct client_answer *out)
+{
+    char base[256], bearer[TOKEN_MAX + 32], type[96];
+    const char *headers[HEADERS_MAX + 1];
+    size_t n = 0;
+    struct buf url, token;
+
+    memset(out, 0, sizeof *out);
+    buf_init(&out->body, BODY_MAX);
+    buf_init(&url, 65536);
+    buf_init(&token, TOKEN_MAX);
+    buf_printf(&url, "%s%s", client_base_url(ctx, service, base), rq->path);
+    if (!rq->no_token) {
+        if (!client_token(ctx, &token)) {
+            out->err = ERR_PERMISSION;
+            buf_fini(&url);
+            buf_fini(&token);
+            return CMD_FAILED;
+        }
+        snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", buf_cstr(&token));
+        headers[n++] = bearer;
+    }
+    if (rq->body) {
+        snprintf(type, sizeof type, "Content-Type: %s", rq->type ? rq->type : "application/json");
+        headers[n++] = type;
+    }
+    for (size_t i = 0; i < sizeof rq->headers / sizeof rq->headers[0] && rq->headers[i]; i++)
+        headers[n++] = rq->headers[i];
+    headers[n] = NULL;
+    struct net_http_request request = {
+        .method = rq->method,
+        .url = buf_cstr(&url),
+        .headers = headers,
+        .body = bytes_of(rq->body, rq->body ? (rq->body_n ? rq->body_n : strlen(rq->body)) : 0),
+        .by = deadline_in_ms(rq->timeout_ms ? rq->timeout_ms : 10000),
+        .response_max = BODY_MAX,
+        .http_allowed = true,
+    };
+    if (rq->repeat)
+        request.retry = (struct net_http_retry){.tries = 1000, .on_5xx = true, .on_sent = true};
+    enum err e = net_http_once(&request, NULL, keep, out);
+    if (e != ERR_OK)
+        out->err = e;
+    buf_fini(&url);
+    buf_fini(&token);
+    return exit_code(out);
+}
+
+void client_free(struct client_answer *a)
+{
+    json_decref(a->json);
+    a->json = NULL;
+    buf_fini(&a->body);
+}
+
+const char *client_str(const json_t *object, const char *name)
+{
+    const char *s = json_string_value(json_object_get(object, name));
+    return s ? s : "";
+}
+
+long long client_int(const json_t *object, const char *name)
+{
+    return (long long)json_integer_value(json_object_get(object, name));
+}
+
+void client_print_raw(const struct client_answer *a)
+{
+    fwrite(a->body.p, 1, a->body.n, stdout);
+    if (!a->body.n || a->body.p[a->body.n - 1] != '\n')
+        putchar('\n');
+}
+
+int client_finish(struct cmd_ctx *ctx, struct client_answer *a, int status)
+{
+    if (a->err == ERR_REFUSED)
+        cmd_fail(ctx, status, "nobody answers there; is it running? start it with: ron up");
+    else if (a->err == ERR_PERMISSION)
+        status = CMD_FAILED; /* said already */
+    else if (a->err != ERR_OK)
+        cmd_fail(ctx, status, "no answer (%s)", err_title(a->err));
+    else if (cmd_global(ctx)->json)
+        client_print_raw(a);
+    else if (*client_str(a->json, "code")) {
+        char *details = json_dumps(json_object_get(a->json, "details"), JSON_COMPACT | JSON_ENCODE_ANY);
+        const char *why = *client_str(a->json, "detail") ? client_str(a->json, "detail") : client_str(a->json, "title");
+        cmd_fail(ctx, status, "%s (%d %s)%s%s", why, a->status, client_str(a->json, "code"), details ? " " : "",
+                 details ? details : "");
+        free(details);
+    } else
+        cmd_fail(ctx, status, "the service answered %d", a->status);
+    client_free(a);
+    return status;
+}

@@ -1,0 +1,89 @@
+/* ron config: what a service would run with, where each value comes from, and whether a file is right. */
+#include <stdio.h>
+
+#include "ron/config_file.h"
+#include "ron/services.h"
+
+enum { OUTPUT_MAX = 4 << 20 };
+
+typedef void print_fn(const struct svc_def *def, const struct conf *c, struct buf *out);
+
+static void print_effective(const struct svc_def *def, const struct conf *c, struct buf *out)
+{
+    (void)def;
+    conf_print(c, out);
+}
+
+static void print_example(const struct svc_def *def, const struct conf *c, struct buf *out)
+{
+    (void)c;
+    conf_example(def->config, out);
+}
+
+static void print_markdown(const struct svc_def *def, const struct conf *c, struct buf *out)
+{
+    (void)c;
+    buf_printf(out, "## %s\n\n", def->name);
+    conf_markdown(def->config, out);
+}
+
+/* For one service when it is named, else for all of them. */
+static int for_each(struct cmd_ctx *ctx, const char *name, const char *file, print_fn *print)
+{
+    if (name && !ron_service_find(name))
+        return cmd_fail(ctx, CMD_USAGE, "there is no service '%s'", name);
+    for (size_t i = 0; i < ron_service_count; i++) {
+        const struct svc_def *def = ron_services[i];
+        struct conf *c;
+        if (name && ron_service_find(name) != def)
+            continue;
+        int status = config_file_load(ctx, def, file, &c);
+        if (status != CMD_OK)
+            return status;
+        if (print) {
+            struct buf out;
+            buf_init(&out, OUTPUT_MAX);
+            print(def, c, &out);
+            printf("%s\n", buf_cstr(&out));
+            buf_fini(&out);
+        }
+        conf_destroy(c);
+    }
+    return CMD_OK;
+}
+
+static int run_print(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    return for_each(ctx, argc ? argv[0] : NULL, cmd_global(ctx)->config, print_effective);
+}
+
+static int run_check(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    (void)argc;
+    int status = for_each(ctx, NULL, argv[0], NULL);
+    if (status == CMD_OK)
+        printf("%s is good\n", argv[0]);
+    return status;
+}
+
+static int run_example(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    return for_each(ctx, argc ? argv[0] : NULL, NULL, print_example);
+}
+
+static int run_markdown(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    return for_each(ctx, argc ? argv[0] : NULL, NULL, print_markdown);
+}
+
+static const struct cmd commands[] = {
+    {"print", "[SERVICE]", "the effective configuration and where each value comes from",
+     "  ron config print wallet --config ron.toml", NULL, 0, 1, run_print},
+    {"check", "FILE", "say whether a file is right, and if not where", "  ron config check ron.toml", NULL, 1, 1, run_check},
+    {"example", "[SERVICE]", "a file with every key, its default and its meaning", "  ron config example > ron.toml", NULL, 0,
+     1, run_example},
+    {"markdown", "[SERVICE]", "the same as tables for the documentation", NULL, NULL, 0, 1, run_markdown},
+    {.run = NULL},
+};
+
+const struct cmd_group cmd_config = {"config", "print, check and explain configuration", commands, NULL};

@@ -1,0 +1,157 @@
+/*
+ * ron up: all services in one process with embedded defaults.
+ *
+ * Start order is that of services.def (the ledger first), drain order the reverse. Wallet and rewarder reach the
+ * ledger by direct call: the client that the ledger makes is handed to them as their wiring.
+ */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ron/isolate.h"
+#include "ron/services.h"
+#include "ron/up.h"
+#include "svc/host.h"
+#include "svc/version.h"
+
+struct up {
+    const struct cmd_global *global;
+    struct svc_data *data;
+    struct svc *services[SERVICES_MAX];
+    struct ledger_client *clients[SERVICES_MAX]; /* in-process ledger client of that service, or NULL */
+    size_t count;
+    int64_t started_ns;
+};
+
+static int start_one(struct cmd_ctx *ctx, struct up *up, const struct svc_def *def)
+{
+    size_t i = up->count++;
+    struct svc_options opt = {.data = up->data,
+                              .config_file = up->global->config,
+                              .base_port = up->global->base_port,
+                              .quiet = !cmd_switch(ctx, "verbose"),
+                              .wiring = up_wire(def, up->services[0], up->data, &up->clients[i])};
+    enum err e = svc_open(def, &opt, &up->services[i]);
+    if (e == ERR_OK)
+        e = svc_start(up->services[i]);
+    if (e != ERR_OK)
+        return cmd_fail(ctx, e == ERR_BAD_REQUEST ? CMD_USAGE : CMD_FAILED, "%s", svc_last_error());
+    return CMD_OK;
+}
+
+static void bold(const struct up *up, const char *text)
+{
+    printf(up->global->color ? "\033[1m%s\033[0m" : "%s", text);
+}
+
+static void print_screen(const struct up *up)
+{
+    double ms = (double)(clock_mono_ns(clock_real()) - up->started_ns) / 1e6;
+    char token[PATH_MAX];
+    putchar('\n');
+    bold(up, "RON " SVC_VERSION);
+    printf(" is up after %.0f ms%s\n\n", ms, up->global->amnesia ? "; nothing is written to disk" : "");
+    for (size_t i = 0; i < up->count; i++) {
+        const struct svc_def *def = svc_def(up->services[i]);
+        char oap[32] = "";
+        if (svc_oap_port(up->services[i]))
+            snprintf(oap, sizeof oap, "  OAP %d", svc_oap_port(up->services[i]));
+        printf("  %-10s http://127.0.0.1:%d%s   %s\n", def->name, svc_port(up->services[i]), oap, def->summary);
+    }
+    snprintf(token, sizeof token, "%s/operator.token", up->global->data);
+    if (up->global->amnesia) {
+        char text[4096];
+        struct buf b;
+        buf_init_fixed(&b, text, sizeof text - 1);
+        if (svc_data_operator_token(up->data, &b) == ERR_OK)
+            printf("\n  token      %.*s\n", (int)b.n, text);
+    } else
+        printf("\n  data       %s\n  token      %s   (may do anything; keep it)\n", up->global->data, token);
+    char flags[64] = "";
+    if (up->global->base_port != 7400)
+        snprintf(flags, sizeof flags, " --base-port %d", up->global->base_port);
+    printf("\n  try        ron demo%s       a day in the life, every claim checked\n"
+           "             ron status%s     health of the services\n"
+           "             ron top%s        live queues, rates and tasks\n",
+           flags, flags, flags);
+    puts("\n  Ctrl-C drains and stops. A second one stops at once.");
+    fflush(stdout);
+}
+
+static void reload_all(struct up *up)
+{
+    for (size_t i = 0; i < up->count; i++) {
+        struct buf diff;
+        buf_init(&diff, 1 << 20);
+        if (svc_reload(up->services[i], &diff) != ERR_OK)
+            fprintf(stderr, "ron: %s keeps its configuration: %s\n", svc_def(up->services[i])->name, svc_last_error());
+        else if (diff.n)
+            printf("ron: %s reloaded: %s", svc_def(up->services[i])->name, buf_cstr(&diff));
+        buf_fini(&diff);
+    }
+    fflush(stdout);
+}
+
+RT_BLOCKS static int drain_all(struct up *up)
+{
+    int status = CMD_OK;
+    fputs("\nron: draining", stdout);
+    fflush(stdout);
+    for (size_t i = up->count; i-- > 0;) {
+        int64_t began = clock_mono_ns(clock_real());
+        const char *name = svc_def(up->services[i])->name;
+        int result = svc_drain(up->services[i]);
+        printf(" %s%s (%.0f ms)", name, result ? " ABORTED" : "", (double)(clock_mono_ns(clock_real()) - began) / 1e6);
+        fflush(stdout);
+        if (result)
+            status = CMD_FAILED;
+        svc_close(up->services[i]);
+        up->services[i] = NULL;
+        up_unwire(up->clients[i]);
+    }
+    puts(status == CMD_OK ? "\nron: stopped, nothing was aborted" : "\nron: stopped; something did not finish in time");
+    return status;
+}
+
+RT_BLOCKS static int run_up(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    struct up up = {.global = cmd_global(ctx), .started_ns = clock_mono_ns(clock_real())};
+    const char *why = "";
+    (void)argc;
+    (void)argv;
+    if (cmd_switch(ctx, "isolate"))
+        return isolate_run(ctx, cmd_switch(ctx, "verbose"));
+    svc_host_block_signals();
+    if (svc_data_open(up.global->data, up.global->amnesia, SVC_DATA_WHOLE, &up.data, &why) != ERR_OK)
+        return cmd_fail(ctx, CMD_FAILED, "%s", why);
+    int status = CMD_OK;
+    for (size_t i = 0; i < ron_service_count && status == CMD_OK; i++)
+        status = start_one(ctx, &up, ron_services[i]);
+    if (status == CMD_OK) {
+        print_screen(&up);
+        enum svc_host_event event;
+        while ((event = svc_host_wait(1000)) != SVC_HOST_DRAIN)
+            if (event == SVC_HOST_RELOAD)
+                reload_all(&up);
+        svc_host_second_signal_ends();
+    }
+    int drained = drain_all(&up);
+    svc_data_close(up.data);
+    return status == CMD_OK ? drained : status;
+}
+
+static const struct cmd_flag flags[] = {
+    {"isolate", CMD_SWITCH, NULL, "each service in a process of its own, restarted when it dies"},
+    {"verbose", CMD_SWITCH, NULL, "log everything the services log"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+static const struct cmd commands[] = {
+    {NULL, "", "start everything with embedded defaults",
+     "  ron up\n  ron up --data /var/lib/ron --config /etc/ron.toml\n  ron up --amnesia --base-port 7500", flags, 0, 0, run_up},
+    {.run = NULL},
+};
+
+const struct cmd_group cmd_up = {"up", "start everything: all services in one process", commands, NULL};
