@@ -7,6 +7,7 @@
 #include "base/hex.h"
 #include "base/str.h"
 #include "base/uuid.h"
+#include "net/http_range.h"
 #include "net/sock.h"
 #include "rt/deadline.h"
 
@@ -518,4 +519,46 @@ void net_req_resume_body(struct net_req *rq)
 {
     rq->body_msg.fn = net_conn__body_resume;
     net_loop_post(rq->w->loop, &rq->body_msg);
+}
+
+/* A list field that occurs several times means its values joined by commas (RFC 9110 §5.3). */
+static struct str joined(struct net_req *rq, const char *name)
+{
+    size_t count = net_req_header_count(rq, name), n = 0, total = 0;
+    if (count <= 1)
+        return net_req_header(rq, name);
+    struct str want = str_from_c(name), field, value;
+    for (size_t i = 0; i < rq->head.field_count; i++) {
+        net_req_header_at(rq, i, &field, &value);
+        total += net_http_name_eq(field, want) ? value.n + 2 : 0;
+    }
+    char *out = arena_alloc(&rq->arena, total);
+    CHECK(out != NULL);
+    for (size_t i = 0; i < rq->head.field_count; i++) {
+        net_req_header_at(rq, i, &field, &value);
+        if (!net_http_name_eq(field, want))
+            continue;
+        if (n) {
+            memcpy(out + n, ", ", 2);
+            n += 2;
+        }
+        memcpy(out + n, value.p, value.n);
+        n += value.n;
+    }
+    return (struct str){out, n};
+}
+
+void net_req_conditions(struct net_req *rq, struct net_conditions *out)
+{
+    *out = (struct net_conditions){
+        .if_match = joined(rq, "if-match"),
+        .if_none_match = joined(rq, "if-none-match"),
+        .if_modified_since = net_req_header(rq, "if-modified-since"),
+        .if_unmodified_since = net_req_header(rq, "if-unmodified-since"),
+        .if_range = net_req_header(rq, "if-range"),
+        .range = net_req_header(rq, "range"),
+        .range_repeated = net_req_header_count(rq, "range") > 1,
+        .is_get = str_eq(rq->method, STR("GET")),
+        .is_head = rq->is_head,
+    };
 }
