@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool theirs = jansson_accepts(body, &over);
     if (ours == ERR_OK)
         CHECK(theirs || over);
-    else
+    else if (!size || !memchr(data, 0, size)) /* jansson takes a zero byte behind a value for the end */
         CHECK(!theirs || why.reason == JSON_DEPTH || ours == ERR_TOO_LARGE);
     CHECK(ours == ERR_OK ||
           (why.reason != JSON_OK && why.offset <= size && strlen(why.path) < JSON_PATH_CHARS));
