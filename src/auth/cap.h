@@ -31,6 +31,7 @@
 #include "base/err.h"
 #include "base/money.h"
 #include "base/sha256.h"
+#include "rt/lock.h"
 
 struct auth;
 struct auth_cap;
@@ -139,7 +140,7 @@ bool auth_cap_fits_tenant_id(const struct auth_cap *cap, const uint8_t id[AUTH_T
 void auth_refresh(struct auth *a);
 void auth_empty_cache(struct auth *a);
 /* Task body; arg is the struct auth. */
-NODISCARD enum err auth_refresher_run(struct rt_task *self, void *arg);
+NODISCARD enum err auth_refresher_run(struct rt_task *self, void *arg) RT_BLOCKS;
 
 struct auth_stats {
     uint64_t hits, misses, failures; /* failures: tokens refused by auth_verify */

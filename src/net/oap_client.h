@@ -72,7 +72,7 @@ NODISCARD enum err net_oap_call_wait(struct net_oap_client *c, const struct net_
 typedef void net_oap_stream_fn(void *arg, enum err e, uint16_t code, struct bytes payload, bool end);
 NODISCARD enum err net_oap_open(struct net_oap_client *c, const struct net_oap_call *call,
                                 net_oap_stream_fn *fn, void *arg, struct net_oap_stream **out_stream);
-/* Tells the server to stop (REQ|END) and fn that it is over (ERR_CANCELED, end). Exactly once per stream, at any time, also after
+/* Tells the server to stop (REQ|END) and fn that it is over (ERR_CANCELED, end). Exactly once per stream, at any time before the client is destroyed, also after
  * its end: this gives the handle back. */
 void net_oap_stream_close(struct net_oap_stream *st);
 
