@@ -196,7 +196,11 @@ static enum err load_file(struct conf *c, const struct conf_sources *from, struc
 
 static char env_char(char c)
 {
-    return c >= 'a' && c <= 'z' ? (char)(c - 'a' + 'A') : c == '.' || c == '-' ? '_' : c;
+    if (c >= 'a' && c <= 'z')
+        return (char)(c - 'a' + 'A');
+    if (c == '.' || c == '-')
+        return '_';
+    return c;
 }
 
 void conf_env_name(const struct conf_table *t, const char *name, struct buf *out)

@@ -31,7 +31,8 @@ static enum err decode(struct str s, void *out_bytes, size_t n, bool any_case)
             return ERR_SYNTAX;
     uint8_t *b = out_bytes;
     for (size_t i = 0; i < n; i++)
-        b[i] = (uint8_t)(hex_value(s.p[2 * i], any_case) << 4 | hex_value(s.p[2 * i + 1], any_case));
+        b[i] = (uint8_t)((unsigned)hex_value(s.p[2 * i], any_case) << 4 |
+                         (unsigned)hex_value(s.p[2 * i + 1], any_case));
     return ERR_OK;
 }
 

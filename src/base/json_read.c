@@ -54,7 +54,7 @@ static enum err read_text(struct json_in *in, struct str *out)
 static enum err read_checked_str(struct json_in *in, const struct json_field *f, uint64_t min, uint64_t max,
                                  struct str *out)
 {
-    struct str s;
+    struct str s = STR("");
     enum err e = read_text(in, &s);
     if (e != ERR_OK)
         return e;
@@ -73,7 +73,7 @@ static enum err fail_parse(struct json_in *in, enum err e)
 
 static enum err read_money(struct json_in *in, const struct json_field *f, struct money *out)
 {
-    struct str s;
+    struct str s = STR("");
     enum err e = read_text(in, &s);
     if (e != ERR_OK)
         return e;
@@ -89,7 +89,7 @@ static enum err read_money(struct json_in *in, const struct json_field *f, struc
 
 static enum err read_u64_text(struct json_in *in, const struct json_field *f, uint64_t *out)
 {
-    struct str s;
+    struct str s = STR("");
     enum err e = read_text(in, &s);
     if (e != ERR_OK)
         return e;
@@ -114,7 +114,7 @@ static enum err read_integer_text(struct json_in *in, struct str *out)
 
 static enum err read_u64(struct json_in *in, const struct json_field *f, uint64_t *out)
 {
-    struct str s;
+    struct str s = STR("");
     enum err e = read_integer_text(in, &s);
     if (e != ERR_OK)
         return e;
@@ -127,7 +127,7 @@ static enum err read_u64(struct json_in *in, const struct json_field *f, uint64_
 
 static enum err read_i64(struct json_in *in, const struct json_field *f, int64_t *out)
 {
-    struct str s;
+    struct str s = STR("");
     enum err e = read_integer_text(in, &s);
     if (e != ERR_OK)
         return e;
@@ -141,7 +141,7 @@ static enum err read_i64(struct json_in *in, const struct json_field *f, int64_t
 
 static enum err read_enum(struct json_in *in, const struct json_field *f, int *out)
 {
-    struct str s;
+    struct str s = STR("");
     enum err e = read_text(in, &s);
     if (e != ERR_OK)
         return e;
@@ -156,7 +156,7 @@ static enum err read_enum(struct json_in *in, const struct json_field *f, int *o
 
 static enum err read_base64(struct json_in *in, const struct json_field *f, struct bytes *out)
 {
-    struct str s;
+    struct str s = STR("");
     enum err e = read_text(in, &s);
     if (e != ERR_OK)
         return e;
@@ -175,7 +175,7 @@ static enum err read_base64(struct json_in *in, const struct json_field *f, stru
 
 static enum err read_hash(struct json_in *in, struct sha256 *out)
 {
-    struct str s;
+    struct str s = STR("");
     enum err e = read_text(in, &s);
     if (e != ERR_OK)
         return e;
@@ -248,9 +248,9 @@ static enum err read_list(struct json_in *in, const struct json_field *f, struct
             return json__fail(in, JSON_MEMORY);
         in->frame = &frame;
         e = read_item(in, f, item);
+        in->frame = up;
         if (e != ERR_OK)
             return e;
-        in->frame = up;
     }
     if (g.n < f->min)
         return json__fail(in, JSON_RANGE);
@@ -299,17 +299,16 @@ static enum err read_map(struct json_in *in, const struct json_field *f, struct 
         e = json__name(in, &frame.name);
         if (e != ERR_OK)
             return e;
-        in->frame = &frame;
-        e = json__names_add(in, &names, frame.name);
-        if (e != ERR_OK)
-            return e;
         void *item = grow_one(in, &g);
         if (!item)
             return json__fail(in, JSON_MEMORY);
-        e = read_map_member(in, f, frame.name, item);
+        in->frame = &frame;
+        e = json__names_add(in, &names, frame.name);
+        if (e == ERR_OK)
+            e = read_map_member(in, f, frame.name, item);
+        in->frame = up;
         if (e != ERR_OK)
             return e;
-        in->frame = up;
     }
     if (g.n < f->min)
         return json__fail(in, JSON_RANGE);
@@ -379,9 +378,12 @@ static enum err check_missing(struct json_in *in, const struct json_field *field
     for (size_t i = 0; i < n; i++) {
         if (!fields[i].required || seen >> i & 1)
             continue;
-        struct json_frame frame = {.up = in->frame, .name = str_of(fields[i].name, fields[i].name_n)};
+        const struct json_frame *up = in->frame;
+        struct json_frame frame = {.up = up, .name = str_of(fields[i].name, fields[i].name_n)};
         in->frame = &frame;
-        return json__fail(in, JSON_MISSING);
+        enum err e = json__fail(in, JSON_MISSING);
+        in->frame = up;
+        return e;
     }
     return ERR_OK;
 }
@@ -438,9 +440,9 @@ static enum err read_object(struct json_in *in, const struct json_field *fields,
             return e;
         in->frame = &frame;
         e = read_member(in, &m, frame.name, out);
+        in->frame = up;
         if (e != ERR_OK)
             return e;
-        in->frame = up;
     }
 }
 

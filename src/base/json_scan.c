@@ -7,6 +7,12 @@
 #include "base/siphash.h"
 #include "base/str.h"
 
+static bool path_plain(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c && strchr("_-:/.", c));
+}
+
 /* Writes the path of the frames, outermost first; returns the length, cut to what fits. */
 static size_t path_write(const struct json_frame *f, char *out, size_t room)
 {
@@ -19,10 +25,9 @@ static size_t path_write(const struct json_frame *f, char *out, size_t room)
         if (n)
             part[part_n++] = '.';
         for (size_t i = 0; i < f->name.n && i < 64; i++) {
-            char c = f->name.p[i];
-            bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                         c == '_' || c == '-' || c == ':' || c == '/' || c == '.';
-            part[part_n++] = plain ? c : '?';
+            part[part_n++] = f->name.p[i];
+            if (!path_plain(f->name.p[i]))
+                part[part_n - 1] = '?';
         }
     } else {
         part[part_n++] = '[';
@@ -226,7 +231,7 @@ enum err json__string(struct json_in *in, struct str *out)
     if (!json__take(in, '"'))
         return json__fail(in, JSON_TYPE);
     struct str raw;
-    bool escaped;
+    bool escaped = false;
     enum err e = measure(in, &raw, &escaped);
     if (e != ERR_OK)
         return e;
@@ -239,7 +244,7 @@ enum err json__name(struct json_in *in, struct str *out)
 {
     if (!json__take(in, '"'))
         return json__fail(in, JSON_SYNTAX);
-    bool escaped;
+    bool escaped = false;
     enum err e = measure(in, out, &escaped);
     if (e == ERR_OK && escaped)
         e = string_decode(in, *out, out);
@@ -323,7 +328,7 @@ enum err json__next(struct json_in *in, char close, bool *first, bool *out_more)
 
 static enum err names_grow(struct json_in *in, struct json_names *names)
 {
-    size_t slots = names->set_slots ? names->set_slots * 4 : 4 * JSON_NAMES_SHORT;
+    size_t slots = names->set_slots ? names->set_slots * 4 : (size_t)4 * JSON_NAMES_SHORT;
     struct str *set = arena_array(in->arena, slots, sizeof *set);
     if (!set)
         return json__fail(in, JSON_MEMORY);
@@ -409,7 +414,7 @@ static enum err skip_string(struct json_in *in)
 {
     in->p++;
     struct str raw;
-    bool escaped;
+    bool escaped = false;
     enum err e = measure(in, &raw, &escaped);
     if (e != ERR_OK || !escaped)
         return e;

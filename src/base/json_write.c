@@ -122,6 +122,10 @@ static void escape_broken(struct buf *b, struct str s)
 
 static void put_text(struct buf *b, struct str s)
 {
+    if (s.n == 0) {
+        buf_put(b, "\"\"", 2);
+        return;
+    }
     buf_putc(b, '"');
     size_t from = 0;
     bool checked = false;

@@ -138,6 +138,11 @@ static bool date_ok(int year, int month, int day)
     return month >= 1 && month <= 12 && day >= 1 && day <= days_in_month(year, month);
 }
 
+static int64_t seconds_of_day(int hour, int minute, int second)
+{
+    return (int64_t)hour * 3600 + (int64_t)minute * 60 + second;
+}
+
 enum err time_parse_ms(struct str s, int64_t *out_wall_ms)
 {
     struct scan in = {s, false};
@@ -165,7 +170,7 @@ enum err time_parse_ms(struct str s, int64_t *out_wall_ms)
     }
     if (in.bad || in.s.n != 0 || !date_ok(year, month, day) || hour > 23 || minute > 59 || second > 59)
         return ERR_SYNTAX;
-    int64_t seconds = time_days_from_date(year, month, day) * 86400 + hour * 3600 + minute * 60 + second;
+    int64_t seconds = time_days_from_date(year, month, day) * 86400 + seconds_of_day(hour, minute, second);
     *out_wall_ms = (seconds - (int64_t)offset_minutes * 60) * 1000 + ms;
     return ERR_OK;
 }
@@ -232,6 +237,6 @@ enum err time_parse_http(struct str s, int64_t *out_wall_ms)
     int64_t days = time_days_from_date(year, month, day);
     if (memcmp(s.p, day_names + 3 * (size_t)((days % 7 + 7) % 7), 3) != 0)
         return ERR_SYNTAX;
-    *out_wall_ms = (days * 86400 + hour * 3600 + minute * 60 + second) * 1000;
+    *out_wall_ms = (days * 86400 + seconds_of_day(hour, minute, second)) * 1000;
     return ERR_OK;
 }

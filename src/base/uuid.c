@@ -31,7 +31,7 @@ void uuid_format(const struct uuid *u, char out[UUID_CHARS])
         if (g)
             *out++ = '-';
         hex_encode(from, group_bytes[g], out);
-        out += 2 * group_bytes[g];
+        out += (size_t)2 * group_bytes[g];
         from += group_bytes[g];
     }
 }
@@ -45,9 +45,9 @@ enum err uuid_parse(struct str s, struct uuid *out_uuid)
     for (unsigned g = 0; g < sizeof group_bytes; g++) {
         if (g && *s.p++ != '-')
             return ERR_SYNTAX;
-        if (hex_decode(str_of(s.p, 2u * group_bytes[g]), to, group_bytes[g]) != ERR_OK)
+        if (hex_decode(str_of(s.p, (size_t)2 * group_bytes[g]), to, group_bytes[g]) != ERR_OK)
             return ERR_SYNTAX;
-        s.p += 2 * group_bytes[g];
+        s.p += (size_t)2 * group_bytes[g];
         to += group_bytes[g];
     }
     *out_uuid = u;
