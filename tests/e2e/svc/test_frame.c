@@ -1,0 +1,281 @@
+/* The frame end to end: a tiny service started, used, disturbed and drained in this process, over real sockets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "net/http_client.h"
+#include "tiny.h"
+
+struct fixture {
+    char dir[64], root[80], token[4096];
+    struct svc_data *data;
+    struct svc *svc;
+};
+
+struct answer {
+    int status;
+    char body[65536];
+    char retry_after[16];
+};
+
+static void keep(void *arg, enum err e, const struct net_http_response *r)
+{
+    struct answer *a = arg;
+    a->status = e == ERR_OK ? r->status : -(int)e;
+    if (e != ERR_OK)
+        return;
+    size_t n = r->body.n < sizeof a->body - 1 ? r->body.n : sizeof a->body - 1;
+    memcpy(a->body, r->body.p, n);
+    a->body[n] = 0;
+    struct str retry = net_http_header(r, "retry-after");
+    snprintf(a->retry_after, sizeof a->retry_after, "%.*s", STR_ARG(retry));
+}
+
+static struct answer *call(struct fixture *f, const char *method, const char *path, const char *token, const char *body)
+{
+    static _Thread_local struct answer a;
+    char url[256], bearer[4200];
+    const char *headers[2] = {NULL, NULL};
+    if (token) {
+        snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", token);
+        headers[0] = bearer;
+    }
+    snprintf(url, sizeof url, "http://127.0.0.1:%d%s", svc_port(f->svc), path);
+    memset(&a, 0, sizeof a);
+    struct net_http_request rq = {.method = method,
+                                  .url = url,
+                                  .headers = headers,
+                                  .body = bytes_of_str(str_from_c(body)),
+                                  .by = deadline_in_ms(10000)};
+    enum err e = net_http_once(&rq, NULL, keep, &a);
+    if (e != ERR_OK && a.status == 0)
+        a.status = -(int)e;
+    return &a;
+}
+
+static int open_with(struct fixture *f, const char *const *flags, size_t n)
+{
+    struct svc_options opt = {.data = f->data, .flags = flags, .flag_count = n, .quiet = true};
+    enum err e = svc_open(&tiny_svc, &opt, &f->svc);
+    return e == ERR_OK ? (int)svc_start(f->svc) : (int)e;
+}
+
+static int set_up(void **state)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    const char *why = "";
+    struct buf token;
+    strcpy(f->dir, "/tmp/ron-frame-XXXXXX");
+    CHECK(mkdtemp(f->dir));
+    snprintf(f->root, sizeof f->root, "%s/ron-data", f->dir);
+    assert_int_equal(svc_data_open(f->root, false, SVC_DATA_SHARED, &f->data, &why), ERR_OK);
+    buf_init_fixed(&token, f->token, sizeof f->token - 1);
+    assert_int_equal(svc_data_operator_token(f->data, &token), ERR_OK);
+    f->token[token.n] = 0;
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct fixture *f = *state;
+    char command[128];
+    svc_close(f->svc);
+    svc_data_close(f->data);
+    snprintf(command, sizeof command, "rm -rf %s", f->dir);
+    int status = system(command);
+    free(f);
+    return status;
+}
+
+static const char *const drills[] = {"--drills.enabled=true"};
+
+static void first_start_makes_private_keys_and_a_token_that_works(void **state)
+{
+    struct fixture *f = *state;
+    struct stat st;
+    char path[128];
+    assert_int_equal(stat(f->root, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    snprintf(path, sizeof path, "%s/operator.token", f->root);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(open_with(f, NULL, 0), ERR_OK);
+    struct answer *a = call(f, "POST", "/v1/echo", f->token, "hello");
+    assert_int_equal(a->status, 200);
+    assert_string_equal(a->body, "hello");
+}
+
+static void without_a_capability_nothing_is_done(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(open_with(f, NULL, 0), ERR_OK);
+    struct answer *a = call(f, "POST", "/v1/echo", NULL, "hello");
+    assert_int_equal(a->status, 401);
+    assert_non_null(strstr(a->body, "\"code\":\"unauthenticated\""));
+    assert_int_equal(call(f, "POST", "/v1/echo", "forged", "hello")->status, 401);
+    assert_int_equal(call(f, "GET", "/admin/topology", NULL, "")->status, 401);
+    a = call(f, "GET", "/metrics", NULL, "");
+    assert_int_equal(a->status, 200);
+    assert_non_null(strstr(a->body, "tiny_answered_total{service=\"tiny\"} 0"));
+}
+
+static void health_readiness_version_and_topology_are_there(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(open_with(f, NULL, 0), ERR_OK);
+    assert_int_equal(call(f, "GET", "/healthz", NULL, "")->status, 200);
+    struct answer *a = call(f, "GET", "/readyz", NULL, "");
+    assert_int_equal(a->status, 200);
+    assert_non_null(strstr(a->body, "\"ready\":true"));
+    assert_non_null(strstr(call(f, "GET", "/version", NULL, "")->body, "\"version\""));
+    a = call(f, "GET", "/admin/topology", f->token, "");
+    assert_int_equal(a->status, 200);
+    assert_non_null(strstr(a->body, "\"capacity\":4"));
+    assert_int_equal(call(f, "GET", "/nothing", NULL, "")->status, 404);
+    assert_int_equal(call(f, "POST", "/healthz", NULL, "")->status, 405);
+}
+
+struct caller {
+    struct fixture *f;
+    int status;
+    char retry_after[16];
+};
+
+static void *echo_once(void *arg)
+{
+    struct caller *c = arg;
+    struct answer *a = call(c->f, "POST", "/v1/echo", c->f->token, "x");
+    c->status = a->status;
+    strcpy(c->retry_after, a->retry_after);
+    return NULL;
+}
+
+/* 2 workers stand at the gate with nothing in hand, 4 requests fit the queue: of 9, 5 are refused at once. */
+static void a_full_queue_answers_429_at_once_and_counts_it(void **state)
+{
+    enum { CALLERS = 9, ROOM = 4 };
+    struct fixture *f = *state;
+    struct caller callers[CALLERS];
+    pthread_t threads[CALLERS];
+    int ok = 0, busy = 0;
+    assert_int_equal(open_with(f, NULL, 0), ERR_OK);
+    tiny_gate(f->svc, false);
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = (struct caller){.f = f};
+        assert_int_equal(pthread_create(&threads[i], NULL, echo_once, &callers[i]), 0);
+    }
+    /* A worker may have been inside its receive when the gate closed, so up to 2 more get through. */
+    for (int tries = 0; tries < 2000; tries++) {
+        struct answer *a = call(f, "GET", "/metrics", NULL, "");
+        const char *at = strstr(a->body, "busy_rejections_total{service=\"tiny\",endpoint=\"echo\"} ");
+        assert_non_null(at);
+        if (atoi(strchr(at, '}') + 2) >= CALLERS - ROOM - 2)
+            break;
+    }
+    tiny_gate(f->svc, true);
+    for (int i = 0; i < CALLERS; i++) {
+        pthread_join(threads[i], NULL);
+        ok += callers[i].status == 200;
+        busy += callers[i].status == 429;
+        if (callers[i].status == 429)
+            assert_true(atoi(callers[i].retry_after) >= 1);
+    }
+    assert_int_equal(ok + busy, CALLERS);
+    assert_in_range(busy, CALLERS - ROOM - 2, CALLERS - ROOM);
+}
+
+static void a_failed_task_comes_back_and_a_drill_needs_permission(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(open_with(f, drills, 1), ERR_OK);
+    assert_int_equal(call(f, "POST", "/admin/tasks/worker/fail", f->token, "")->status, 202);
+    assert_int_equal(call(f, "POST", "/admin/tasks/nobody/fail", f->token, "")->status, 404);
+    assert_int_equal(call(f, "POST", "/v1/echo", f->token, "still here")->status, 200);
+    bool restarted = false;
+    for (int tries = 0; tries < 5000 && !restarted; tries++)
+        restarted = strstr(call(f, "GET", "/metrics", NULL, "")->body,
+                           "service_restarts_total{service=\"tiny\",task=\"worker\"} 1") != NULL;
+    assert_true(restarted);
+}
+
+static void drills_are_refused_unless_configured(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(open_with(f, NULL, 0), ERR_OK);
+    assert_int_equal(call(f, "POST", "/admin/tasks/worker/fail", f->token, "")->status, 403);
+}
+
+static void a_wrong_configuration_is_refused_with_its_key_and_range(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const flags[] = {"--workers=99"};
+    assert_int_not_equal(open_with(f, flags, 1), ERR_OK);
+    assert_non_null(strstr(svc_last_error(), "workers"));
+    assert_non_null(strstr(svc_last_error(), "8"));
+}
+
+static void a_public_address_needs_tls_or_an_explicit_yes(void **state)
+{
+    struct fixture *f = *state;
+    static const char *const flags[] = {"--bind=0.0.0.0:0"};
+    assert_int_equal(open_with(f, flags, 1), ERR_PERMISSION);
+    assert_non_null(strstr(svc_last_error(), "allow_plaintext"));
+}
+
+static void drain_answers_what_was_accepted_and_exits_clean(void **state)
+{
+    struct fixture *f = *state;
+    struct caller c = {.f = f};
+    pthread_t thread;
+    assert_int_equal(open_with(f, NULL, 0), ERR_OK);
+    tiny_gate(f->svc, false);
+    assert_int_equal(pthread_create(&thread, NULL, echo_once, &c), 0);
+    bool inside = false;
+    for (int tries = 0; tries < 5000 && !inside; tries++)
+        inside = strstr(call(f, "GET", "/metrics", NULL, "")->body, "http_requests_inflight{service=\"tiny\"} 1") != NULL;
+    assert_int_equal(svc_drain(f->svc), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(c.status, 200);
+}
+
+static void the_data_directory_is_refused_when_open_to_others_and_locked_when_whole(void **state)
+{
+    struct fixture *f = *state;
+    struct svc_data *second = NULL;
+    const char *why = "";
+    assert_int_equal(svc_data_open(f->root, false, SVC_DATA_WHOLE, &second, &why), ERR_LOCKED);
+    assert_non_null(strstr(why, "--data"));
+    assert_int_equal(chmod(f->root, 0755), 0);
+    assert_int_equal(svc_data_open(f->root, false, SVC_DATA_SHARED, &second, &why), ERR_PERMISSION);
+    assert_int_equal(chmod(f->root, 0700), 0);
+}
+
+#define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(first_start_makes_private_keys_and_a_token_that_works),
+        TEST(without_a_capability_nothing_is_done),
+        TEST(health_readiness_version_and_topology_are_there),
+        TEST(a_full_queue_answers_429_at_once_and_counts_it),
+        TEST(a_failed_task_comes_back_and_a_drill_needs_permission),
+        TEST(drills_are_refused_unless_configured),
+        TEST(a_wrong_configuration_is_refused_with_its_key_and_range),
+        TEST(a_public_address_needs_tls_or_an_explicit_yes),
+        TEST(drain_answers_what_was_accepted_and_exits_clean),
+        TEST(the_data_directory_is_refused_when_open_to_others_and_locked_when_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
