@@ -1,7 +1,7 @@
 /* The program: everything it can do is a command (cmd.h). */
 #include "ron/cmd.h"
 
-int main(int argc, char **argv)
+RT_UNCHECKED int main(int argc, char **argv)
 {
     return cmd_main(argc, argv);
 }

@@ -41,7 +41,7 @@ static void keep(void *arg, enum err e, const struct net_http_response *r)
     snprintf(a->retry_after, sizeof a->retry_after, "%.*s", STR_ARG(retry));
 }
 
-static struct answer *call(struct fixture *f, const char *method, const char *path, const char *token, const char *body)
+RT_BLOCKS static struct answer *call(struct fixture *f, const char *method, const char *path, const char *token, const char *body)
 {
     static _Thread_local struct answer a;
     char url[256], bearer[4200];
@@ -86,7 +86,7 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
+RT_UNCHECKED static int tear_down(void **state)
 {
     struct fixture *f = *state;
     char command[128];
@@ -100,7 +100,7 @@ static int tear_down(void **state)
 
 static const char *const drills[] = {"--drills.enabled=true"};
 
-static void first_start_makes_private_keys_and_a_token_that_works(void **state)
+RT_UNCHECKED static void first_start_makes_private_keys_and_a_token_that_works(void **state)
 {
     struct fixture *f = *state;
     struct stat st;
@@ -116,7 +116,7 @@ static void first_start_makes_private_keys_and_a_token_that_works(void **state)
     assert_string_equal(a->body, "hello");
 }
 
-static void without_a_capability_nothing_is_done(void **state)
+RT_UNCHECKED static void without_a_capability_nothing_is_done(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(open_with(f, NULL, 0), ERR_OK);
@@ -130,7 +130,7 @@ static void without_a_capability_nothing_is_done(void **state)
     assert_non_null(strstr(a->body, "tiny_answered_total{service=\"tiny\"} 0"));
 }
 
-static void health_readiness_version_and_topology_are_there(void **state)
+RT_UNCHECKED static void health_readiness_version_and_topology_are_there(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(open_with(f, NULL, 0), ERR_OK);
@@ -152,7 +152,7 @@ struct caller {
     char retry_after[16];
 };
 
-static void *echo_once(void *arg)
+RT_UNCHECKED static void *echo_once(void *arg)
 {
     struct caller *c = arg;
     struct answer *a = call(c->f, "POST", "/v1/echo", c->f->token, "x");
@@ -162,7 +162,7 @@ static void *echo_once(void *arg)
 }
 
 /* 2 workers stand at the gate with nothing in hand, 4 requests fit the queue: of 9, 5 are refused at once. */
-static void a_full_queue_answers_429_at_once_and_counts_it(void **state)
+RT_UNCHECKED static void a_full_queue_answers_429_at_once_and_counts_it(void **state)
 {
     enum { CALLERS = 9, ROOM = 4 };
     struct fixture *f = *state;
@@ -195,7 +195,7 @@ static void a_full_queue_answers_429_at_once_and_counts_it(void **state)
     assert_in_range(busy, CALLERS - ROOM - 2, CALLERS - ROOM);
 }
 
-static void a_failed_task_comes_back_and_a_drill_needs_permission(void **state)
+RT_UNCHECKED static void a_failed_task_comes_back_and_a_drill_needs_permission(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(open_with(f, drills, 1), ERR_OK);
@@ -209,14 +209,14 @@ static void a_failed_task_comes_back_and_a_drill_needs_permission(void **state)
     assert_true(restarted);
 }
 
-static void drills_are_refused_unless_configured(void **state)
+RT_UNCHECKED static void drills_are_refused_unless_configured(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(open_with(f, NULL, 0), ERR_OK);
     assert_int_equal(call(f, "POST", "/admin/tasks/worker/fail", f->token, "")->status, 403);
 }
 
-static void a_wrong_configuration_is_refused_with_its_key_and_range(void **state)
+RT_UNCHECKED static void a_wrong_configuration_is_refused_with_its_key_and_range(void **state)
 {
     struct fixture *f = *state;
     static const char *const flags[] = {"--workers=99"};
@@ -225,7 +225,7 @@ static void a_wrong_configuration_is_refused_with_its_key_and_range(void **state
     assert_non_null(strstr(svc_last_error(), "8"));
 }
 
-static void a_public_address_needs_tls_or_an_explicit_yes(void **state)
+RT_UNCHECKED static void a_public_address_needs_tls_or_an_explicit_yes(void **state)
 {
     struct fixture *f = *state;
     static const char *const flags[] = {"--bind=0.0.0.0:0"};
@@ -233,7 +233,7 @@ static void a_public_address_needs_tls_or_an_explicit_yes(void **state)
     assert_non_null(strstr(svc_last_error(), "allow_plaintext"));
 }
 
-static void drain_answers_what_was_accepted_and_exits_clean(void **state)
+RT_UNCHECKED static void drain_answers_what_was_accepted_and_exits_clean(void **state)
 {
     struct fixture *f = *state;
     struct caller c = {.f = f};
@@ -249,7 +249,7 @@ static void drain_answers_what_was_accepted_and_exits_clean(void **state)
     assert_int_equal(c.status, 200);
 }
 
-static void the_data_directory_is_refused_when_open_to_others_and_locked_when_whole(void **state)
+RT_UNCHECKED static void the_data_directory_is_refused_when_open_to_others_and_locked_when_whole(void **state)
 {
     struct fixture *f = *state;
     struct svc_data *second = NULL;
