@@ -215,12 +215,14 @@ static enum err judge_tail(struct journal_walk *w, const struct tail *t, uint32_
 {
     bool zero, later, missing;
     uint32_t last;
+    if (t->segment != last_segment) {
+        w->report->group_missing = true;
+        return journal__damage(w->report, t->segment, t->at,
+                               "frame is not valid, and a later segment exists");
+    }
     enum err e = journal__rest_is_zero(w, t->segment, t->wipe_from, &zero, &last);
     if (e || zero)
         return e;
-    if (t->segment != last_segment)
-        return journal__damage(w->report, t->segment, t->at,
-                               "frame is not valid, and a later segment exists");
     e = later_frame_exists(w, t->segment, t->at ? t->at : STORE_SEGMENT_HEADER, &later);
     if (e)
         return e;
