@@ -217,7 +217,7 @@ enum err svc_open(const struct svc_def *def, const struct svc_options *opt, stru
 }
 
 /* The loops end last: by then every request has been answered, and what is left is to hand the bytes over. */
-static enum err run_listener(struct rt_task *self, void *arg)
+RT_BLOCKS static enum err run_listener(struct rt_task *self, void *arg)
 {
     struct svc *s = arg;
     enum err e = net_server_run(s->server, rt_task_index(self), self);
