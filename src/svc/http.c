@@ -61,7 +61,8 @@ static void on_done(void *ctx, const struct net_done *d)
     const char *route = !d->route ? "none" : d->route->label ? d->route->label : d->route->pattern;
     const char *method = method_text(d->method);
     obs_counter_inc(OBS_COUNTER_OF(s->families[SVC_M_http_requests], route, method, status_text(d->status)));
-    obs_hist_observe(OBS_HIST_OF(s->families[SVC_M_http_latency], route, method), (double)d->duration_ns / 1e9);
+    if (s->families[SVC_M_http_latency])
+        obs_hist_observe(OBS_HIST_OF(s->families[SVC_M_http_latency], route, method), (double)d->duration_ns / 1e9);
     obs_log(s->log, d->status >= 500 ? OBS_INFO : OBS_DEBUG, "request", OBS_STR("route", route),
             OBS_STR("method", method), OBS_I64("status", d->status), OBS_F64("ms", (double)d->duration_ns / 1e6),
             OBS_CORR(d->corr_id), OBS_END);

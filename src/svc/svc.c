@@ -52,6 +52,14 @@ static void resolve_addresses(struct svc *s)
         s->allow_uids[i] = (uid_t)c->uds_allow_uids.v[i];
 }
 
+static bool same_labels(const struct svc_def *def, const struct obs_metric_def *row)
+{
+    for (size_t i = 0; i < def->metric_count; i++)
+        if (strcmp(def->metrics[i].name, row->name) == 0)
+            return strcmp(def->metrics[i].labels, row->labels) == 0;
+    return true;
+}
+
 static enum err open_observability(struct svc *s, int log_fd)
 {
     const struct svc_config *c = svc_common(s);
@@ -61,7 +69,9 @@ static enum err open_observability(struct svc *s, int log_fd)
     /* The service's own table comes first: a family it declares too is the one that counts. */
     for (size_t i = 0; e == ERR_OK && i < SVC_M_COUNT; i++) {
         s->families[i] = obs_family_find(s->metrics, metric_table[i].name);
-        if (!s->families[i])
+        if (s->families[i] && !same_labels(s->def, &metric_table[i]))
+            s->families[i] = NULL; /* the service labels it its own way and fills it itself */
+        else if (!s->families[i])
             e = obs_metrics_add(s->metrics, &metric_table[i], 1, &s->families[i]);
     }
     if (e == ERR_OK)
@@ -217,7 +227,7 @@ enum err svc_open(const struct svc_def *def, const struct svc_options *opt, stru
 }
 
 /* The loops end last: by then every request has been answered, and what is left is to hand the bytes over. */
-RT_BLOCKS static enum err run_listener(struct rt_task *self, void *arg)
+static enum err run_listener(struct rt_task *self, void *arg) RT_BLOCKS
 {
     struct svc *s = arg;
     enum err e = net_server_run(s->server, rt_task_index(self), self);

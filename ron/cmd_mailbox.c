@@ -1,0 +1,450 @@
+/*
+ * ron mailbox: send, receive, settle, look, and bring dead letters back.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base64.h"
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/json_write.h"
+#include "base/uuid.h"
+#include "ron/client.h"
+#include "ron/cmd.h"
+#include "ron/table.h"
+#include "services/mailbox/core/ids.h"
+#include "services/mailbox/mailbox.h"
+
+enum { BODY_MAX = 2 << 20, PATH_CHARS = 1024 };
+
+/* ---- shared ---- */
+
+static int post(struct cmd_ctx *ctx, const char *path, struct buf *body, int64_t timeout_ms,
+                struct client_answer *out) RT_BLOCKS
+{
+    if (body && body->err != ERR_OK)
+        return cmd_fail(ctx, CMD_USAGE, "the request is too large");
+    return client_call(ctx, "mailbox",
+                       &(struct client_request){.method = "POST",
+                                                .path = path,
+                                                .body = body ? buf_cstr(body) : "",
+                                                .body_n = body ? body->n : 0,
+                                                .timeout_ms = timeout_ms},
+                       out);
+}
+
+static int print_answer(struct cmd_ctx *ctx, struct client_answer *a, int status)
+{
+    if (status != CMD_OK)
+        return client_finish(ctx, a, status);
+    client_print_raw(a);
+    client_free(a);
+    return CMD_OK;
+}
+
+static void path_of(struct buf *out, const char *prefix, const char *encode, const char *suffix)
+{
+    buf_puts(out, prefix);
+    client_encode(encode, out);
+    buf_puts(out, suffix);
+}
+
+/* ---- send ---- */
+
+static const struct cmd_flag send_flags[] = {
+    {"key", CMD_VALUE, "KEY", "idempotency key; default: a fresh one"},
+    {"delay", CMD_VALUE, "MS", "deliver no earlier than this many milliseconds from now"},
+    {"attr", CMD_VALUE, "NAME=VALUE", "one attribute"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+static enum err read_stdin(struct buf *out)
+{
+    char chunk[8192];
+    size_t n;
+    while ((n = fread(chunk, 1, sizeof chunk, stdin)) > 0)
+        buf_put(out, chunk, n);
+    return out->err;
+}
+
+static int run_send(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    struct buf body, payload;
+    struct json_w w;
+    struct client_answer a;
+    char key[UUID_CHARS];
+    struct uuid fresh = uuid_v7_now(clock_real());
+    const char *attr = cmd_flag(ctx, "attr", NULL), *eq = attr ? strchr(attr, '=') : NULL;
+    int64_t delay = cmd_flag_int(ctx, "delay", 0, 0, INT64_MAX / 2);
+    if (attr && !eq)
+        return cmd_fail(ctx, CMD_USAGE, "--attr takes NAME=VALUE, not '%s'", attr);
+    uuid_format(&fresh, key);
+    buf_init(&payload, MAILBOX_PAYLOAD_MAX);
+    if (argc > 1)
+        buf_puts(&payload, argv[1]);
+    else if (read_stdin(&payload) != ERR_OK) {
+        buf_fini(&payload);
+        return cmd_fail(ctx, CMD_USAGE, "the payload is larger than %d bytes", MAILBOX_PAYLOAD_MAX);
+    }
+    buf_init(&body, BODY_MAX);
+    json_w_init(&w, &body);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "topic", argv[0]);
+    json_put_cstr(&w, "idem_key", cmd_flag(ctx, "key", key));
+    json_put_base64(&w, "payload_b64", buf_bytes(&payload));
+    if (delay)
+        json_put_i64(&w, "delay_ms", delay);
+    if (eq) {
+        json_key(&w, "attrs");
+        json_obj_begin(&w);
+        json_key_str(&w, str_of(attr, (size_t)(eq - attr)));
+        json_cstr(&w, eq + 1);
+        json_obj_end(&w);
+    }
+    json_obj_end(&w);
+    int status = post(ctx, "/v1/send", &body, 0, &a);
+    buf_fini(&payload);
+    buf_fini(&body);
+    if (status != CMD_OK || cmd_global(ctx)->json)
+        return print_answer(ctx, &a, status);
+    printf("%s  seq %lld%s\n", client_str(a.json, "msg_id"), client_int(a.json, "topic_seq"),
+           json_is_true(json_object_get(a.json, "duplicate")) ? "  duplicate" : "");
+    client_free(&a);
+    return CMD_OK;
+}
+
+/* ---- receive ---- */
+
+static const struct cmd_flag recv_flags[] = {
+    {"max", CMD_VALUE, "N", "messages, 1 to 256 (1)"},
+    {"visibility", CMD_VALUE, "MS", "length of the lease"},
+    {"wait", CMD_VALUE, "MS", "wait for a message, up to 20000"},
+    {"ack", CMD_SWITCH, NULL, "ack what was printed"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+static void print_payload(const json_t *m)
+{
+    struct str b64 = str_from_c(client_str(m, "payload_b64"));
+    uint8_t *p = malloc(b64.n + 1);
+    size_t n = 0;
+    if (p && base64_decode(b64, p, b64.n, &n) == ERR_OK)
+        fwrite(p, 1, n, stdout);
+    free(p);
+}
+
+static int ack_id(struct cmd_ctx *ctx, const char *id, long long attempt) RT_BLOCKS
+{
+    struct buf path, body;
+    struct client_answer a;
+    buf_init(&path, PATH_CHARS);
+    buf_init(&body, 256);
+    path_of(&path, "/v1/ack/", id, "");
+    if (attempt)
+        buf_printf(&body, "{\"attempt\":%lld}", attempt);
+    int status = post(ctx, buf_cstr(&path), &body, 0, &a);
+    buf_fini(&path);
+    buf_fini(&body);
+    if (status != CMD_OK)
+        return client_finish(ctx, &a, status);
+    client_free(&a);
+    return CMD_OK;
+}
+
+static int receive(struct cmd_ctx *ctx, const char *topic, int64_t wait_ms, bool ack,
+                   size_t *out_n) RT_BLOCKS
+{
+    struct buf body;
+    struct json_w w;
+    struct client_answer a;
+    size_t i;
+    json_t *m;
+    int64_t visibility = cmd_flag_int(ctx, "visibility", 0, 0, 86400000);
+    buf_init(&body, 4096);
+    json_w_init(&w, &body);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "topic", topic);
+    json_put_i64(&w, "max_messages", cmd_flag_int(ctx, "max", 1, 1, 256));
+    json_put_i64(&w, "wait_ms", wait_ms);
+    if (visibility)
+        json_put_i64(&w, "visibility_ms", visibility);
+    json_obj_end(&w);
+    int status = post(ctx, "/v1/recv", &body, wait_ms + 10000, &a);
+    buf_fini(&body);
+    if (status != CMD_OK)
+        return client_finish(ctx, &a, status);
+    json_array_foreach(json_object_get(a.json, "messages"), i, m)
+    {
+        if (cmd_global(ctx)->json) {
+            char *line = json_dumps(m, JSON_COMPACT);
+            puts(line ? line : "");
+            free(line);
+        } else {
+            printf("%s  seq %lld  attempt %lld  ", client_str(m, "msg_id"), client_int(m, "topic_seq"),
+                   client_int(m, "attempt"));
+            print_payload(m);
+            putchar('\n');
+        }
+        fflush(stdout);
+        if (ack && status == CMD_OK)
+            status = ack_id(ctx, client_str(m, "msg_id"), client_int(m, "attempt"));
+    }
+    *out_n = json_array_size(json_object_get(a.json, "messages"));
+    client_free(&a);
+    return status;
+}
+
+static int run_recv(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    size_t n = 0;
+    (void)argc;
+    int status = receive(ctx, argv[0], cmd_flag_int(ctx, "wait", 0, 0, 20000), cmd_switch(ctx, "ack"), &n);
+    if (status == CMD_OK && n == 0 && !cmd_global(ctx)->json)
+        fprintf(stderr, "nothing ready\n");
+    return status;
+}
+
+static int run_tail(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    size_t n;
+    int status = CMD_OK;
+    (void)argc;
+    while (status == CMD_OK)
+        status = receive(ctx, argv[0], 20000, !cmd_switch(ctx, "keep"), &n);
+    return status;
+}
+
+static const struct cmd_flag tail_flags[] = {
+    {"max", CMD_VALUE, "N", "messages per receive (1)"},
+    {"visibility", CMD_VALUE, "MS", "length of the lease"},
+    {"keep", CMD_SWITCH, NULL, "do not ack: they come back when their lease ends"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+/* ---- settle ---- */
+
+static const struct cmd_flag ack_flags[] = {
+    {"attempt", CMD_VALUE, "N", "only if this is the current delivery"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+static int run_ack(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    int status = CMD_OK;
+    for (int i = 0; i < argc && status == CMD_OK; i++)
+        status = ack_id(ctx, argv[i], cmd_flag_int(ctx, "attempt", 0, 0, 65535));
+    return status;
+}
+
+static const struct cmd_flag nack_flags[] = {
+    {"attempt", CMD_VALUE, "N", "only if this is the current delivery"},
+    {"reason", CMD_VALUE, "TEXT", "kept in the message's history"},
+    {"delay", CMD_VALUE, "MS", "come back after this long instead of the back-off"},
+    {"dead", CMD_SWITCH, NULL, "straight to the dead-letter queue"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+static int settle(struct cmd_ctx *ctx, const char *verb, const char *id, struct buf *body) RT_BLOCKS
+{
+    struct buf path;
+    struct client_answer a;
+    buf_init(&path, PATH_CHARS);
+    path_of(&path, verb, id, "");
+    int status = post(ctx, buf_cstr(&path), body, 0, &a);
+    buf_fini(&path);
+    return print_answer(ctx, &a, status);
+}
+
+static int run_nack(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    struct buf body;
+    struct json_w w;
+    int64_t delay = cmd_flag_int(ctx, "delay", -1, 0, 43200000),
+            attempt = cmd_flag_int(ctx, "attempt", 0, 0, 65535);
+    (void)argc;
+    buf_init(&body, 4096);
+    json_w_init(&w, &body);
+    json_obj_begin(&w);
+    if (attempt)
+        json_put_i64(&w, "attempt", attempt);
+    if (cmd_flag(ctx, "reason", NULL))
+        json_put_cstr(&w, "reason", cmd_flag(ctx, "reason", ""));
+    if (delay >= 0)
+        json_put_i64(&w, "delay_ms", delay);
+    if (cmd_switch(ctx, "dead"))
+        json_put_bool(&w, "dead", true);
+    json_obj_end(&w);
+    int status = settle(ctx, "/v1/nack/", argv[0], &body);
+    buf_fini(&body);
+    return status;
+}
+
+static int run_extend(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    struct buf body;
+    int64_t attempt = cmd_flag_int(ctx, "attempt", 0, 0, 65535);
+    char *end;
+    long long ms = strtoll(argv[1], &end, 10);
+    (void)argc;
+    if (*end || ms <= 0)
+        return cmd_fail(ctx, CMD_USAGE, "MS is a number of milliseconds, not '%s'", argv[1]);
+    buf_init(&body, 256);
+    buf_printf(&body, "{\"visibility_ms\":%lld", ms);
+    if (attempt)
+        buf_printf(&body, ",\"attempt\":%lld", (long long)attempt);
+    buf_puts(&body, "}");
+    int status = settle(ctx, "/v1/extend/", argv[0], &body);
+    buf_fini(&body);
+    return status;
+}
+
+/* ---- dead letters ---- */
+
+static const struct cmd_flag dlq_flags[] = {
+    {"cause", CMD_VALUE, "CAUSE", "nack, lease_expired, integrity, dead or retention"},
+    {"limit", CMD_VALUE, "N", "at most so many"},
+    {"rate", CMD_VALUE, "N", "reprocess: messages per second (100)"},
+    {"id", CMD_VALUE, "MSG_ID", "only this one"},
+    {"wait", CMD_SWITCH, NULL, "reprocess: until it is done"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+static int dlq_list(struct cmd_ctx *ctx, const char *topic) RT_BLOCKS
+{
+    struct buf path;
+    struct client_answer a;
+    size_t i;
+    json_t *m;
+    buf_init(&path, PATH_CHARS);
+    path_of(&path, "/v1/dlq?topic=", topic, "");
+    buf_printf(&path, "&limit=%lld", (long long)cmd_flag_int(ctx, "limit", 100, 1, 1000));
+    if (cmd_flag(ctx, "cause", NULL))
+        buf_printf(&path, "&cause=%s", cmd_flag(ctx, "cause", ""));
+    int status = client_call(ctx, "mailbox", &(struct client_request){.path = buf_cstr(&path)}, &a);
+    buf_fini(&path);
+    if (status != CMD_OK || cmd_global(ctx)->json)
+        return print_answer(ctx, &a, status);
+    json_array_foreach(json_object_get(a.json, "entries"), i, m)
+        printf("%s  seq %-6lld attempt %-3lld %-13s %-24s %s\n", client_str(m, "msg_id"),
+               client_int(m, "topic_seq"), client_int(m, "attempt"), client_str(m, "cause"),
+               client_str(m, "moved_at"), client_str(m, "reason"));
+    printf("%lld dead letters\n", client_int(a.json, "count"));
+    client_free(&a);
+    return CMD_OK;
+}
+
+static int watch_run(struct cmd_ctx *ctx, const char *job) RT_BLOCKS
+{
+    struct buf path;
+    buf_init(&path, PATH_CHARS);
+    path_of(&path, "/v1/dlq/jobs/", job, "");
+    for (;;) {
+        struct client_answer a;
+        int status = client_call(ctx, "mailbox", &(struct client_request){.path = buf_cstr(&path)}, &a);
+        bool running = status == CMD_OK && strcmp(client_str(a.json, "state"), "running") == 0;
+        if (!running) {
+            buf_fini(&path);
+            return print_answer(ctx, &a, status);
+        }
+        client_free(&a);
+        usleep(100000);
+    }
+}
+
+static int dlq_act(struct cmd_ctx *ctx, const char *verb, const char *topic) RT_BLOCKS
+{
+    bool purge = strcmp(verb, "purge") == 0;
+    struct buf body;
+    struct json_w w;
+    struct client_answer a;
+    const char *id = cmd_flag(ctx, "id", NULL);
+    buf_init(&body, 4096);
+    json_w_init(&w, &body);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "topic", topic);
+    if (id) {
+        json_key(&w, "ids");
+        json_arr_begin(&w);
+        json_cstr(&w, id);
+        json_arr_end(&w);
+    } else if (purge) {
+        json_put_bool(&w, "all", true);
+    }
+    if (cmd_flag(ctx, "cause", NULL))
+        json_put_cstr(&w, "cause", cmd_flag(ctx, "cause", ""));
+    if (!purge) {
+        json_put_i64(&w, "limit", cmd_flag_int(ctx, "limit", 1000, 1, 100000));
+        json_put_i64(&w, "rate", cmd_flag_int(ctx, "rate", 100, 1, 10000));
+    }
+    json_obj_end(&w);
+    int status = post(ctx, purge ? "/v1/dlq/purge" : "/v1/dlq/reprocess", &body, 0, &a);
+    buf_fini(&body);
+    if (status == CMD_OK && !purge && cmd_switch(ctx, "wait")) {
+        char job[UUID_CHARS];
+        snprintf(job, sizeof job, "%s", client_str(a.json, "job"));
+        client_free(&a);
+        return watch_run(ctx, job);
+    }
+    return print_answer(ctx, &a, status);
+}
+
+static int run_dlq(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    (void)argc;
+    if (strcmp(argv[0], "list") == 0)
+        return dlq_list(ctx, argv[1]);
+    if (strcmp(argv[0], "reprocess") == 0 || strcmp(argv[0], "purge") == 0)
+        return dlq_act(ctx, argv[0], argv[1]);
+    return cmd_fail(ctx, CMD_USAGE, "dlq takes list, reprocess or purge, not '%s'", argv[0]);
+}
+
+/* ---- looking ---- */
+
+static int run_topics(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    struct buf path;
+    struct client_answer a;
+    size_t i;
+    json_t *t;
+    buf_init(&path, PATH_CHARS);
+    path_of(&path, "/v1/topics?limit=1000&prefix=", argc ? argv[0] : "", "");
+    int status = client_call(ctx, "mailbox", &(struct client_request){.path = buf_cstr(&path)}, &a);
+    buf_fini(&path);
+    if (status != CMD_OK || cmd_global(ctx)->json)
+        return print_answer(ctx, &a, status);
+    printf("%-40s %5s %8s %8s %8s %6s %10s\n", "TOPIC", "SHARD", "READY", "DELAYED", "LEASED", "DLQ",
+           "SEQ");
+    json_array_foreach(json_object_get(a.json, "topics"), i, t) printf(
+        "%-40s %5lld %8lld %8lld %8lld %6lld %10lld\n", client_str(t, "topic"), client_int(t, "shard"),
+        client_int(t, "ready"), client_int(t, "delayed"), client_int(t, "leased"), client_int(t, "dlq"),
+        client_int(json_object_get(t, "head"), "topic_seq"));
+    client_free(&a);
+    return CMD_OK;
+}
+
+static const struct cmd commands[] = {
+    {"send", "TOPIC [TEXT]", "send a message (from stdin without TEXT)",
+     "ron mailbox send orders hello --key order-1", send_flags, 1, 2, run_send},
+    {"recv", "TOPIC", "receive messages under a lease", "ron mailbox recv orders --max 10 --ack",
+     recv_flags, 1, 1, run_recv},
+    {"tail", "TOPIC", "print and ack messages as they come", "ron mailbox tail orders", tail_flags, 1, 1,
+     run_tail},
+    {"ack", "MSG_ID...", "settle messages for good", "ron mailbox ack 0199d996-c5e8-709d-8000-000000000001",
+     ack_flags, 1, -1, run_ack},
+    {"nack", "MSG_ID", "give a message back", "ron mailbox nack 0199… --reason 'printer on fire'",
+     nack_flags, 1, 1, run_nack},
+    {"extend", "MSG_ID MS", "let the lease end that long from now", "ron mailbox extend 0199… 60000",
+     ack_flags, 2, 2, run_extend},
+    {"dlq", "list|reprocess|purge TOPIC", "dead letters",
+     "ron mailbox dlq list orders\nron mailbox dlq reprocess orders --wait", dlq_flags, 2, 2, run_dlq},
+    {"topics", "[PREFIX]", "topics and what waits in them", "ron mailbox topics", NULL, 0, 1, run_topics},
+    {.run = NULL},
+};
+
+const struct cmd_group cmd_mailbox = {.noun = "mailbox",
+                                      .summary =
+                                          "messages: send, receive under a lease, settle, dead letters",
+                                      .commands = commands,
+                                      .service = &mailbox_svc};

@@ -1,0 +1,172 @@
+#include "services/mailbox/api/call.h"
+
+#include <stdio.h>
+
+#include "base/check.h"
+
+struct arena *mailbox_call_arena(struct mailbox_call *c)
+{
+    return c->http ? net_req_arena(c->http) : net_oap_req_arena(c->oap);
+}
+
+struct str mailbox_call_corr_id(struct mailbox_call *c)
+{
+    return c->http ? net_req_corr_id(c->http) : net_oap_req_corr_id(c->oap);
+}
+
+bool mailbox_call_covers(const void *cap, struct str topic)
+{
+    return auth_covers(cap, AUTH_CV_TOPIC, topic);
+}
+
+struct mailbox_call *mailbox_call_http(struct mailbox *mb, struct net_req *rq, enum mailbox_op op,
+                                       const char *auth_op)
+{
+    struct auth_want want = {.op = str_from_c(auth_op), .lacks = SVC_LACKS_ALL};
+    struct auth_cap *cap;
+    int64_t started = clock_mono_ns(mb->clock);
+    if (svc_authorize(mb->svc, rq, &want, &cap) != ERR_OK)
+        return NULL;
+    struct mailbox_call *c = arena_zalloc(net_req_arena(rq), sizeof *c);
+    if (!c) {
+        auth_cap_release(cap);
+        net_reply_problem(rq, ERR_NO_MEMORY, "no memory for this request");
+        return NULL;
+    }
+    c->magic = MAILBOX_CALL_MAGIC;
+    c->op = op;
+    c->mb = mb;
+    c->http = rq;
+    c->loop = net_req_loop(rq);
+    c->cap = cap;
+    c->started_ns = started;
+    return c;
+}
+
+enum err mailbox_call_allows(struct mailbox_call *c, const char *auth_op, struct str topic, uint64_t bytes)
+{
+    struct auth_want want = {.op = str_from_c(auth_op),
+                             .topic = topic,
+                             .bytes = bytes,
+                             .now_ms = clock_wall_ms(c->mb->clock),
+                             .lacks = SVC_LACKS_ALL & ~AUTH_BIT(AUTH_CV_TOPIC)};
+    const struct net_peer *peer = c->http ? net_req_peer(c->http) : net_oap_req_peer(c->oap);
+    want.peer_ip = peer->kind == NET_PEER_UNIX ? NULL : peer->addr;
+    return auth_allows(c->cap, &want, NULL);
+}
+
+void mailbox_call_ended(struct mailbox_call *c, enum err e)
+{
+    struct mailbox *mb = c->mb;
+    obs_hist_observe(obs_hist_nth(mb->m[MAILBOX_M_latency], c->op),
+                     (double)(clock_mono_ns(mb->clock) - c->started_ns) / 1e9);
+    if (e != ERR_OK) {
+        obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_rejected], err_code(e)));
+        if (e == ERR_BUSY || e == ERR_RATE_LIMITED)
+            obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_busy], c->op));
+    }
+    auth_cap_release(c->cap);
+    c->cap = NULL;
+}
+
+void mailbox_call_reply(struct mailbox_call *c, int status, struct bytes json)
+{
+    struct net_req *rq = c->http;
+    mailbox_call_ended(c, ERR_OK);
+    net_reply_json(rq, status, json);
+}
+
+const char *mailbox_detail(enum err e, enum mailbox_why why)
+{
+    static const char *const texts[] = {
+        [MAILBOX_WHY_WORK] = "the shard's queue is full",
+        [MAILBOX_WHY_TOPIC_SHARE] = "this topic holds its share of the shard's queue",
+        [MAILBOX_WHY_BYTES] = "the shard holds as many bytes as it may",
+        [MAILBOX_WHY_MESSAGES] = "the index is full: no new key can be remembered",
+        [MAILBOX_WHY_TOPICS] = "there are as many topics as there may be",
+        [MAILBOX_WHY_INFLIGHT] = "messages wait, but no lease is free",
+        [MAILBOX_WHY_WAITERS] = "as many receives wait as may",
+        [MAILBOX_WHY_STREAMS] = "as many streams are open as may",
+        [MAILBOX_WHY_REPROC] = "the operator queue is full",
+        [MAILBOX_WHY_DISK_QUOTA] = "the journals use as much disk as they may",
+        [MAILBOX_WHY_DRAINING] = "the mailbox is shutting down",
+        [MAILBOX_WHY_REBALANCING] = "shards are being rearranged",
+        [MAILBOX_WHY_DISK_FULL] = "the disk is full",
+        [MAILBOX_WHY_QUOTA] = "the tenant's quota is used up",
+    };
+    if (why != MAILBOX_WHY_NONE && why < sizeof texts / sizeof *texts && texts[why])
+        return texts[why];
+    if (e == ERR_SAFE_MODE)
+        return "the shard is read-only after a failed write; the outcome is unknown";
+    return err_title(e);
+}
+
+void mailbox_call_refuse_details(struct mailbox_call *c, enum err e, const char *detail,
+                                 struct bytes details)
+{
+    struct net_req *rq = c->http;
+    struct net_oap_req *oap = c->oap;
+    mailbox_call_ended(c, e);
+    if (rq)
+        net_reply_problem_details(rq, e, detail, details);
+    else
+        net_oap_reply_problem_full(oap, &(struct net_oap_problem){.err = e,
+                                                                  .detail = str_from_c(detail),
+                                                                  .details_json = str_of_bytes(details)});
+}
+
+void mailbox_call_refuse(struct mailbox_call *c, enum err e, enum mailbox_why why, const char *detail)
+{
+    char json[64];
+    int n = 0;
+    if (why != MAILBOX_WHY_NONE)
+        n = snprintf(json, sizeof json, "{\"reason\":\"%s\"}", mailbox_why_name(why));
+    mailbox_call_refuse_details(c, e, detail ? detail : mailbox_detail(e, why), bytes_of(json, (size_t)n));
+}
+
+void mailbox_call_refuse_json(struct mailbox_call *c, enum err e, const struct json_error *why)
+{
+    char text[300], json[320];
+    if (e == ERR_TOO_LARGE || why->reason == JSON_MEMORY) {
+        mailbox_call_refuse(c, ERR_TOO_LARGE, MAILBOX_WHY_NONE, "the request does not fit");
+        return;
+    }
+    size_t n = strlen(why->path);
+    if (why->reason == JSON_RANGE && n >= 11 && strcmp(why->path + n - 11, "payload_b64") == 0) {
+        mailbox_call_refuse(c, ERR_TOO_LARGE, MAILBOX_WHY_NONE, "payload_b64 is larger than max_payload");
+        return;
+    }
+    snprintf(text, sizeof text, "%s%s%s", why->path[0] ? why->path : "body", ": ",
+             json_reason_name(why->reason));
+    int jn = snprintf(json, sizeof json, "{\"member\":\"%s\",\"reason\":\"%s\"}", why->path,
+                      json_reason_name(why->reason));
+    mailbox_call_refuse_details(c, ERR_BAD_REQUEST, text, bytes_of(json, (size_t)jn));
+}
+
+struct mailbox_job *mailbox_call_jobs(struct mailbox_call *c, size_t n)
+{
+    c->jobs = arena_zalloc(mailbox_call_arena(c), n * sizeof *c->jobs);
+    c->jobs_n = c->jobs ? n : 0;
+    for (size_t i = 0; i < c->jobs_n; i++) {
+        c->jobs[i].magic = MAILBOX_JOB_MAGIC;
+        c->jobs[i].done = mailbox_call_job_done;
+        c->jobs[i].arg = c;
+    }
+    return c->jobs;
+}
+
+void mailbox_call_submit(struct mailbox_call *c, bool settling)
+{
+    size_t n = c->jobs_n;
+    struct mailbox_job *jobs = c->jobs;
+    atomic_init(&c->jobs_left, (int)n);
+    for (size_t i = 0; i < n; i++) { /* the call may be finished as soon as the last job is sent */
+        enum mailbox_why why;
+        enum err e = mailbox_submit(&jobs[i], settling, &why);
+        if (e != ERR_OK) {
+            jobs[i].err = e;
+            jobs[i].why = why;
+            mailbox_call_job_done(&jobs[i]);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+/*
+ * What the handlers share: making a call, judging the token, submitting jobs, refusing.
+ *
+ * Threads     All of it on the call's loop thread.
+ */
+#ifndef RON_MAILBOX_API_CALL_H
+#define RON_MAILBOX_API_CALL_H
+
+#include "base/json_read.h"
+#include "services/mailbox/mailbox.h"
+
+/* A call in the request's arena; NULL when it was refused (answered). */
+struct mailbox_call *mailbox_call_http(struct mailbox *mb, struct net_req *rq, enum mailbox_op op,
+                                       const char *auth_op);
+struct arena *mailbox_call_arena(struct mailbox_call *c);
+struct str mailbox_call_corr_id(struct mailbox_call *c);
+bool mailbox_call_covers(const void *cap, struct str topic);
+
+/* 403 unless the token covers this operation on this topic with a payload of that size; nothing is sent. */
+NODISCARD enum err mailbox_call_allows(struct mailbox_call *c, const char *auth_op, struct str topic,
+                                       uint64_t bytes);
+
+/* The end of every call: releases what it holds and counts it. The request is gone afterwards. */
+void mailbox_call_reply(struct mailbox_call *c, int status, struct bytes json);
+void mailbox_call_refuse(struct mailbox_call *c, enum err e, enum mailbox_why why, const char *detail);
+void mailbox_call_refuse_details(struct mailbox_call *c, enum err e, const char *detail,
+                                 struct bytes details);
+void mailbox_call_refuse_json(struct mailbox_call *c, enum err e, const struct json_error *why);
+void mailbox_call_ended(struct mailbox_call *c, enum err e); /* for those that answer themselves */
+const char *mailbox_detail(enum err e, enum mailbox_why why);
+
+/* Jobs: an array in the arena, one per shard touched. */
+struct mailbox_job *mailbox_call_jobs(struct mailbox_call *c,
+                                      size_t n); /* zeroed, wired to the call; NULL: no memory */
+/* Submits all; those refused are done at once with err and why. The call is finished when the last is done. */
+void mailbox_call_submit(struct mailbox_call *c, bool settling);
+
+/* recv.c, used by stream.c and oap.c */
+void mailbox_put_envelope(struct json_w *w, struct str topic, const struct mailbox_delivery *d,
+                          uint16_t shard);
+void mailbox_recv_free(struct mailbox_recv *rv);
+/* Gives leases back that did not reach anybody; takes over nothing. Best effort: what cannot be sent expires by itself. */
+void mailbox_release(struct mailbox *mb, struct mailbox_lane *l, const struct mailbox_delivery *got,
+                     uint32_t n);
+/* send.c: checks one message and fills the item; ERR_BAD_REQUEST and friends with *out_detail. */
+struct mailbox_message {
+    struct str topic, idem_key;
+    struct bytes payload;
+    struct mailbox_attr *attrs;
+    size_t attrs_n;
+    struct sha256 payload_hash;
+    bool has_payload_hash;
+    uint64_t delay_ms, deliver_at_ms;
+    bool has_delay, has_deliver_at;
+};
+NODISCARD enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_message *m,
+                                        struct mailbox_send_item *it, const char **out_detail);
+/* Distributes the items over jobs and submits them. */
+void mailbox_send_submit(struct mailbox_call *c);
+/* settle.c: the same for settlements; every item goes to the shard its id names. */
+void mailbox_settle_submit(struct mailbox_call *c, enum mailbox_job_kind kind);
+
+#endif

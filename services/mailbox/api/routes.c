@@ -1,0 +1,48 @@
+#include "net/http_server.h"
+#include "services/mailbox/api/routes.h"
+#include "services/mailbox/mailbox.h"
+
+enum { SETTLE = NET_WHILE_DRAINING, BATCH_BODY = 1 << 20, ASK_MS = 10000 };
+
+const struct net_route mailbox_routes[] = {
+    {.method = "POST", .pattern = "/v1/send", .fn = mailbox_post_send, .body_max = BATCH_BODY},
+    {.method = "POST",
+     .pattern = "/v1/recv",
+     .fn = mailbox_post_recv,
+     .body_max = 4096,
+     .timeout_ms = 23000},
+    {.method = "POST",
+     .pattern = "/v1/recv/stream",
+     .fn = mailbox_post_stream,
+     .flags = NET_NO_DEADLINE,
+     .body_max = 4096},
+    {.method = "POST", .pattern = "/v1/ack", .fn = mailbox_post_ack_batch, .flags = SETTLE},
+    {.method = "POST",
+     .pattern = "/v1/ack/{msg_id}",
+     .fn = mailbox_post_ack,
+     .flags = SETTLE,
+     .body_max = 4096},
+    {.method = "POST",
+     .pattern = "/v1/nack/{msg_id}",
+     .fn = mailbox_post_nack,
+     .flags = SETTLE,
+     .body_max = 4096},
+    {.method = "POST",
+     .pattern = "/v1/extend/{msg_id}",
+     .fn = mailbox_post_extend,
+     .flags = SETTLE,
+     .body_max = 4096},
+    {.method = "GET", .pattern = "/v1/dlq", .fn = mailbox_get_dlq, .timeout_ms = ASK_MS},
+    {.method = "POST", .pattern = "/v1/dlq/reprocess", .fn = mailbox_post_reprocess, .timeout_ms = ASK_MS},
+    {.method = "POST", .pattern = "/v1/dlq/purge", .fn = mailbox_post_purge, .timeout_ms = ASK_MS},
+    {.method = "GET", .pattern = "/v1/dlq/jobs/{job}", .fn = mailbox_get_job},
+    {.method = "DELETE", .pattern = "/v1/dlq/jobs/{job}", .fn = mailbox_delete_job},
+    {.method = "GET", .pattern = "/v1/topics", .fn = mailbox_get_topics, .timeout_ms = ASK_MS},
+    {.method = "GET", .pattern = "/v1/topics/{topic}", .fn = mailbox_get_topic},
+    {.method = "GET", .pattern = "/v1/topics/{topic}/chain", .fn = mailbox_get_chain, .timeout_ms = ASK_MS},
+    {.method = "GET",
+     .pattern = "/admin/mailbox/shards",
+     .fn = mailbox_get_shards,
+     .flags = NET_NO_ADMISSION | NET_WHILE_DRAINING},
+    {.method = NULL},
+};

@@ -1,0 +1,290 @@
+/*
+ * POST /v1/recv/stream: envelopes as NDJSON while there is credit.
+ *
+ * The stream's worker gives it messages as credit allows and posts them here, one batch per group; this side writes them in
+ * order and gives back (releases) what could not be written. Closing goes through the worker, so that no batch can arrive after
+ * the last: client gone, token ended, drain -> close job -> done -> last line, end, free.
+ */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/json_write.h"
+#include "services/mailbox/api/call.h"
+#include "services/mailbox/api/routes.h"
+
+enum { LINE_MAX_BYTES = 2 << 20, BEAT_MS = 15000, TICK_MS = 200 };
+
+struct stream_dto {
+    struct str topic;
+    uint64_t visibility_ms, credit, max_bytes;
+    bool has_visibility_ms;
+};
+
+static const struct json_field stream_fields[] = {
+    JSON_REQ(struct stream_dto, topic, JSON_KIND_STR, .min = 1, .max = MAILBOX_TOPIC_MAX,
+             .check = mailbox_topic_valid),
+    JSON_OPT(struct stream_dto, visibility_ms, JSON_KIND_U64),
+    JSON_DEF(struct stream_dto, credit, JSON_KIND_U64, .min = 1, .max = 1024),
+    JSON_DEF(struct stream_dto, max_bytes, JSON_KIND_U64, .min = 65536, .max = 8388608),
+    JSON_END,
+};
+
+static void batch_free(struct mailbox_batch *b)
+{
+    for (uint32_t i = 0; i < b->n; i++)
+        free(b->bodies[i]);
+    free(b->bodies);
+    free(b->got);
+    free(b);
+}
+
+/* ---- closing ---- */
+
+static void try_close(struct mailbox_stream *st)
+{
+    enum mailbox_why why;
+    if (st->close_sent || !st->open_answered)
+        return;
+    st->close_sent = mailbox_submit(&st->close_job, true, &why) == ERR_OK;
+    if (!st->close_sent &&
+        why == MAILBOX_WHY_DRAINING) { /* the worker is gone: it let go of every stream when it ended */
+        st->close_sent = true;
+        st->close_job.done(&st->close_job);
+    }
+}
+
+static void close_stream(struct mailbox_stream *st, const char *code)
+{
+    if (!st->end_code)
+        st->end_code = code;
+    st->closing = true;
+    try_close(st); /* a full queue is tried again by the timer */
+}
+
+static void put_end(struct mailbox_stream *st)
+{
+    uint8_t storage[512];
+    struct buf b;
+    struct json_w w;
+    buf_init_fixed(&b, storage, sizeof storage);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_key(&w, "end");
+    json_obj_begin(&w);
+    json_put_cstr(&w, "code", st->end_code ? st->end_code : "draining");
+    json_put_cstr(&w, "detail", "the stream has ended; open another to go on");
+    json_put_bool(&w, "retryable", true);
+    json_put_str(&w, "corr_id", mailbox_call_corr_id(st->call));
+    json_obj_end(&w);
+    json_obj_end(&w);
+    buf_putc(&b, '\n');
+    if (net_stream_write(st->call->http, buf_bytes(&b)) != ERR_OK)
+        return; /* a client that does not read does not miss it */
+}
+
+/* The worker has let go: nothing more will come. */
+static void closed(struct mailbox_call *c)
+{
+    struct mailbox_stream *st = c->more;
+    struct net_req *rq = c->http;
+    while (st->queue) {
+        struct mailbox_batch *b = st->queue;
+        st->queue = b->next;
+        mailbox_release(c->mb, st->close_job.lane, b->got + b->written, b->n - b->written);
+        batch_free(b);
+    }
+    net_timer_cancel(c->loop, &st->timer);
+    if (!st->gone)
+        put_end(st);
+    obs_log(svc_log(c->mb->svc), OBS_INFO, "stream.end",
+            OBS_STR("code", st->end_code ? st->end_code : "client"), OBS_END);
+    mailbox_call_ended(c, ERR_OK);
+    free(st);
+    net_stream_end(rq);
+}
+
+/* ---- writing ---- */
+
+static bool write_one(struct mailbox_stream *st, const struct mailbox_delivery *d)
+{
+    struct buf b;
+    struct json_w w;
+    buf_init(&b, LINE_MAX_BYTES);
+    json_w_init(&w, &b);
+    mailbox_put_envelope(&w, st->topic, d, st->close_job.lane->no);
+    buf_putc(&b, '\n');
+    enum err e = b.err == ERR_OK ? net_stream_write(st->call->http, buf_bytes(&b)) : b.err;
+    buf_fini(&b);
+    if (e == ERR_CLOSED)
+        st->gone = true;
+    if (e == ERR_TOO_LARGE || e == ERR_NO_MEMORY)
+        close_stream(st, "slow_consumer"); /* this line never fits the stream's buffer */
+    return e == ERR_OK;
+}
+
+static void pump(struct mailbox_stream *st)
+{
+    while (st->queue && !st->gone) {
+        struct mailbox_batch *b = st->queue;
+        while (b->written < b->n) {
+            if (!write_one(st, &b->got[b->written]))
+                return;
+            b->written++;
+        }
+        st->queue = b->next;
+        if (!st->queue)
+            st->queue_end = &st->queue;
+        batch_free(b);
+    }
+}
+
+static void batch_arrived(struct net_msg *m)
+{
+    struct mailbox_batch *b = (struct mailbox_batch *)((char *)m - offsetof(struct mailbox_batch, msg));
+    struct mailbox_stream *st = b->stream;
+    b->next = NULL;
+    *st->queue_end = b;
+    st->queue_end = &b->next;
+    pump(st);
+}
+
+static void room_again(struct net_req *rq, void *arg)
+{
+    (void)rq;
+    pump(arg);
+}
+
+static void client_left(struct net_req *rq, void *arg)
+{
+    struct mailbox_stream *st = arg;
+    (void)rq;
+    st->gone = true;
+    close_stream(st, NULL);
+}
+
+static void on_timer(struct net_timer *t)
+{
+    struct mailbox_stream *st =
+        (struct mailbox_stream *)((char *)t - offsetof(struct mailbox_stream, timer));
+    struct mailbox_call *c = st->call;
+    int64_t now = net_loop_now_ns(c->loop);
+    if (st->closing)
+        try_close(st);
+    else if (svc_draining(c->mb->svc))
+        close_stream(st, "draining");
+    else if (atomic_load(&st->close_job.lane->readonly))
+        close_stream(st, "safe_mode");
+    if (!st->closing && now >= st->judge_at_ns) {
+        struct auth_want want = {
+            .op = STR("recv"), .topic = st->topic, .lacks = SVC_LACKS_ALL & ~AUTH_BIT(AUTH_CV_TOPIC)};
+        struct auth_cap *cap;
+        const struct net_peer *peer = net_req_peer(c->http);
+        want.peer_ip = peer->kind == NET_PEER_UNIX ? NULL : peer->addr;
+        st->judge_at_ns = now + svc_common(c->mb->svc)->auth_cache_ttl * 1000000;
+        if (svc_authorize_token(c->mb->svc, st->token, &want, &cap, NULL) == ERR_OK)
+            auth_cap_release(cap);
+        else
+            close_stream(st, "unauthenticated");
+    }
+    if (!st->closing && now >= st->beat_at_ns) {
+        st->beat_at_ns = now + (int64_t)BEAT_MS * 1000000;
+        if (net_stream_write(c->http, bytes_of("\n", 1)) == ERR_CLOSED)
+            st->gone = true;
+    }
+    net_timer_set(c->loop, &st->timer, now + (int64_t)TICK_MS * 1000000);
+}
+
+/* ---- opening ---- */
+
+static void opened(struct mailbox_call *c)
+{
+    struct mailbox_stream *st = c->more;
+    st->open_answered = true;
+    if (st->open_job.err != ERR_OK) {
+        enum err e = st->open_job.err;
+        enum mailbox_why why = st->open_job.why;
+        free(st);
+        mailbox_call_refuse(c, e, why, NULL);
+        return;
+    }
+    c->finish = closed;
+    st->begun = true;
+    if (st->closing) {
+        try_close(st);
+    } else {
+        net_stream_on_room(c->http, room_again, st);
+        net_stream_begin(c->http, 200, &(struct net_headers){.type = "application/x-ndjson"});
+    }
+    int64_t now = net_loop_now_ns(c->loop);
+    st->beat_at_ns = now + (int64_t)BEAT_MS * 1000000;
+    st->judge_at_ns = now + svc_common(c->mb->svc)->auth_cache_ttl * 1000000;
+    st->timer.fn = on_timer;
+    net_timer_set(c->loop, &st->timer, now + (int64_t)TICK_MS * 1000000);
+}
+
+static void stream_job_done(struct mailbox_job *j)
+{
+    struct mailbox_stream *st = j->arg;
+    atomic_store(&st->call->jobs_left, 1);
+    struct mailbox_job for_call = {.arg = st->call};
+    mailbox_call_job_done(&for_call);
+}
+
+static struct mailbox_stream *make_stream(struct mailbox_call *c, const struct stream_dto *d)
+{
+    struct mailbox_stream *st = calloc(1, sizeof *st);
+    if (!st)
+        return NULL;
+    st->call = c;
+    st->topic = d->topic;
+    mailbox_topic_hash(d->topic, &st->topic_hash);
+    st->visibility_us = (int64_t)d->visibility_ms * 1000;
+    st->credit = (uint32_t)d->credit;
+    st->max_bytes = (int64_t)d->max_bytes;
+    st->queue_end = &st->queue;
+    st->batch_fn = batch_arrived;
+    struct mailbox_job job = {.magic = MAILBOX_JOB_MAGIC, .done = stream_job_done, .arg = st, .stream = st};
+    job.lane = mailbox_lane_of(c->mb, mailbox_bucket(&st->topic_hash));
+    st->open_job = st->close_job = job;
+    st->open_job.kind = MAILBOX_JOB_STREAM;
+    st->close_job.kind = MAILBOX_JOB_STREAM_CLOSE;
+    return st;
+}
+
+void mailbox_post_stream(struct net_req *rq, void *ctx)
+{
+    struct mailbox_call *c = mailbox_call_http(ctx, rq, MAILBOX_OP_STREAM, "recv");
+    struct json_error why;
+    struct stream_dto d = {.credit = 64, .max_bytes = 1 << 20};
+    if (!c)
+        return;
+    enum err e = json_read_dto(net_req_body(rq), stream_fields, &d, net_req_arena(rq), &why);
+    if (e != ERR_OK) {
+        mailbox_call_refuse_json(c, e, &why);
+        return;
+    }
+    const struct mailbox_config *cfg = mailbox_config(c->mb);
+    if (d.has_visibility_ms && ((int64_t)d.visibility_ms < cfg->visibility_ms_min ||
+                                d.visibility_ms > (uint64_t)cfg->visibility_max)) {
+        mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE, "visibility_ms: range");
+        return;
+    }
+    if ((e = mailbox_call_allows(c, "recv", d.topic, 0)) != ERR_OK) {
+        mailbox_call_refuse(c, e, MAILBOX_WHY_NONE, "the capability does not cover this topic");
+        return;
+    }
+    struct mailbox_stream *st = make_stream(c, &d);
+    enum mailbox_why full;
+    if (!st || auth_bearer(net_req_header(rq, "authorization"), &st->token) != ERR_OK) {
+        free(st);
+        mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
+        return;
+    }
+    c->more = st;
+    c->finish = opened;
+    net_req_on_close(rq, client_left, st);
+    if (mailbox_submit(&st->open_job, false, &full) != ERR_OK) {
+        free(st);
+        mailbox_call_refuse(c, ERR_BUSY, full, NULL);
+    }
+}

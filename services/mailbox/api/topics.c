@@ -1,0 +1,238 @@
+/* GET /v1/topics and GET /v1/topics/{topic}; GET /admin/mailbox/shards. */
+#include <stdlib.h>
+
+#include "base/json_write.h"
+#include "services/mailbox/api/call.h"
+#include "services/mailbox/api/routes.h"
+
+enum { BODY_MAX = 4 << 20 };
+
+static void put_topic(struct json_w *w, struct mailbox *mb, const struct mailbox_topic_info *t)
+{
+    const struct mailbox_policy *p = &mb->lanes[t->shard].rules.policies.p[t->policy];
+    json_obj_begin(w);
+    json_put_str(w, "topic", str_of(t->name, t->name_len));
+    json_put_u64(w, "shard", t->shard);
+    json_put_u64(w, "ready", t->ready);
+    json_put_u64(w, "delayed", t->delayed);
+    json_put_u64(w, "leased", t->leased);
+    json_put_u64(w, "dlq", t->dlq);
+    json_put_u64(w, "waiters", t->waiters);
+    json_put_u64(w, "streams", t->streams);
+    if (t->has_ready)
+        json_put_u64(w, "oldest_ready_s", t->oldest_ready_s);
+    json_put_u64(w, "enqueued", t->enqueued);
+    json_put_u64(w, "acked", t->acked);
+    json_put_u64(w, "redelivered", t->redelivered);
+    if (t->last_send_ms)
+        json_put_time_ms(w, "last_send", (int64_t)t->last_send_ms);
+    json_key(w, "chain_id");
+    json_uuid(w, &t->chain_id);
+    json_key(w, "head");
+    json_obj_begin(w);
+    json_put_u64(w, "topic_seq", t->topic_seq);
+    json_put_hash(w, "hash_chain", &t->chain);
+    json_obj_end(w);
+    json_key(w, "policy");
+    json_obj_begin(w);
+    json_put_cstr(w, "class", p->class_name);
+    if (p->t_replay_ms == MAILBOX_UNLIMITED)
+        json_put_cstr(w, "t_replay", "unlimited");
+    else
+        json_put_u64(w, "t_replay_ms", p->t_replay_ms);
+    json_put_u64(w, "max_attempts", p->max_attempts);
+    json_put_bool(w, "ordered", p->ordered);
+    json_put_u64(w, "default_visibility_ms", p->default_visibility_ms);
+    json_obj_end(w);
+    json_obj_end(w);
+}
+
+static void free_queries(struct mailbox_call *c)
+{
+    for (size_t i = 0; i < c->jobs_n; i++)
+        free(c->topics[i].got);
+}
+
+static void finish_one(struct mailbox_call *c)
+{
+    struct mailbox_topics_query *q = c->topics;
+    struct buf b;
+    struct json_w w;
+    enum err e = c->jobs[0].err;
+    if (e != ERR_OK || q->n == 0) {
+        enum mailbox_why why = c->jobs[0].why;
+        free_queries(c);
+        mailbox_call_refuse(c, e != ERR_OK ? e : ERR_NOT_FOUND, why, e == ERR_OK ? "no such topic" : NULL);
+        return;
+    }
+    buf_init(&b, BODY_MAX);
+    json_w_init(&w, &b);
+    put_topic(&w, c->mb, &q->got[0]);
+    free_queries(c);
+    mailbox_call_reply(c, 200, buf_bytes(&b));
+    buf_fini(&b);
+}
+
+/* Every shard gave its page in order; the answer is their merge. */
+static void finish_list(struct mailbox_call *c)
+{
+    uint32_t at[MAILBOX_SHARDS_MAX] = {0}, n = 0, limit = c->topics[0].limit;
+    const struct mailbox_topic_info *last = NULL;
+    struct buf b;
+    struct json_w w;
+    for (size_t i = 0; i < c->jobs_n; i++) {
+        if (c->jobs[i].err != ERR_OK) {
+            enum err e = c->jobs[i].err;
+            enum mailbox_why why = c->jobs[i].why;
+            free_queries(c);
+            mailbox_call_refuse(c, e, why, NULL);
+            return;
+        }
+    }
+    buf_init(&b, BODY_MAX);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_key(&w, "topics");
+    json_arr_begin(&w);
+    for (;;) {
+        const struct mailbox_topic_info *best = NULL;
+        size_t from = 0;
+        for (size_t i = 0; i < c->jobs_n; i++) {
+            const struct mailbox_topic_info *t = at[i] < c->topics[i].n ? &c->topics[i].got[at[i]] : NULL;
+            if (t &&
+                (!best || str_cmp(str_of(t->name, t->name_len), str_of(best->name, best->name_len)) < 0)) {
+                best = t;
+                from = i;
+            }
+        }
+        if (!best || n == limit) {
+            json_arr_end(&w);
+            if (best && last)
+                json_put_str(&w, "next", str_of(last->name, last->name_len));
+            break;
+        }
+        put_topic(&w, c->mb, best);
+        last = best;
+        at[from]++;
+        n++;
+    }
+    json_obj_end(&w);
+    free_queries(c);
+    mailbox_call_reply(c, 200, buf_bytes(&b));
+    buf_fini(&b);
+}
+
+static bool make_jobs(struct mailbox_call *c, size_t n, uint32_t room)
+{
+    struct mailbox_job *jobs = mailbox_call_jobs(c, n);
+    c->topics = jobs ? arena_zalloc(mailbox_call_arena(c), n * sizeof *c->topics) : NULL;
+    if (!c->topics) {
+        c->jobs_n = 0;
+        mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        c->topics[i].limit = room;
+        c->topics[i].cap = c->cap;
+        c->topics[i].got = calloc(room, sizeof *c->topics[i].got);
+        jobs[i].kind = MAILBOX_JOB_TOPICS;
+        jobs[i].lane = &c->mb->lanes[i];
+        jobs[i].topics = &c->topics[i];
+        if (!c->topics[i].got) {
+            free_queries(c);
+            mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
+            return false;
+        }
+    }
+    return true;
+}
+
+void mailbox_get_topic(struct net_req *rq, void *ctx)
+{
+    struct mailbox_call *c = mailbox_call_http(ctx, rq, MAILBOX_OP_TOPICS, "read");
+    if (!c)
+        return;
+    struct str topic = net_req_param(rq, "topic");
+    enum err e = mailbox_topic_valid(topic) ? mailbox_call_allows(c, "read", topic, 0) : ERR_NOT_FOUND;
+    if (e != ERR_OK) {
+        mailbox_call_refuse(c, e, MAILBOX_WHY_NONE, e == ERR_NOT_FOUND ? "no such topic" : NULL);
+        return;
+    }
+    if (!make_jobs(c, 1, 1))
+        return;
+    c->topics->exact = topic;
+    mailbox_topic_hash(topic, &c->topics->exact_hash);
+    c->jobs[0].lane = mailbox_lane_of(c->mb, mailbox_bucket(&c->topics->exact_hash));
+    c->finish = finish_one;
+    mailbox_call_submit(c, true);
+}
+
+void mailbox_get_topics(struct net_req *rq, void *ctx)
+{
+    struct mailbox_call *c = mailbox_call_http(ctx, rq, MAILBOX_OP_TOPICS, "read");
+    struct str prefix = STR(""), after = STR(""), limit;
+    uint32_t room = 100;
+    if (!c)
+        return;
+    if (net_req_query(rq, "prefix", &prefix) != ERR_OK)
+        prefix = STR("");
+    if (net_req_query(rq, "after", &after) != ERR_OK)
+        after = STR("");
+    if (net_req_query(rq, "limit", &limit) == ERR_OK) {
+        room = 0;
+        for (size_t i = 0; i < limit.n && i < 5; i++)
+            room =
+                limit.p[i] >= '0' && limit.p[i] <= '9' ? room * 10 + (uint32_t)(limit.p[i] - '0') : 99999;
+    }
+    if (room < 1 || room > 1000 || prefix.n > MAILBOX_TOPIC_MAX || after.n > MAILBOX_TOPIC_MAX) {
+        mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE, "limit, prefix or after: range");
+        return;
+    }
+    if (!make_jobs(c, c->mb->shards, room))
+        return;
+    for (size_t i = 0; i < c->jobs_n; i++) {
+        c->topics[i].prefix = prefix;
+        c->topics[i].after = after;
+    }
+    c->finish = finish_list;
+    mailbox_call_submit(c, true);
+}
+
+void mailbox_get_shards(struct net_req *rq, void *ctx)
+{
+    struct mailbox *mb = ctx;
+    struct mailbox_call *c = mailbox_call_http(mb, rq, MAILBOX_OP_TOPICS, "admin");
+    struct buf b;
+    struct json_w w;
+    if (!c)
+        return;
+    buf_init(&b, BODY_MAX);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_key(&w, "shards");
+    json_arr_begin(&w);
+    for (uint16_t i = 0; i < mb->shards; i++) {
+        struct mailbox_lane *l = &mb->lanes[i];
+        struct store_journal_stats st;
+        store_journal_stats(l->journal, &st);
+        json_obj_begin(&w);
+        json_put_u64(&w, "shard", i);
+        json_put_bool(&w, "readonly", atomic_load(&l->readonly));
+        json_put_bool(&w, "disk_full", atomic_load(&l->disk_full));
+        json_put_u64(&w, "jobs", atomic_load(&l->jobs));
+        json_put_u64(&w, "ready", atomic_load(&l->count[MAILBOX_READY]));
+        json_put_u64(&w, "delayed", atomic_load(&l->count[MAILBOX_DELAYED]));
+        json_put_u64(&w, "leased", atomic_load(&l->count[MAILBOX_LEASED]));
+        json_put_u64(&w, "dlq", atomic_load(&l->count[MAILBOX_DLQ]));
+        json_put_u64(&w, "done", atomic_load(&l->count[MAILBOX_DONE]));
+        json_put_u64(&w, "topics", atomic_load(&l->topics));
+        json_put_u64(&w, "segment", atomic_load(&l->active_segment));
+        json_put_u64(&w, "groups", st.frames);
+        json_put_bool(&w, "direct_io", st.direct);
+        json_obj_end(&w);
+    }
+    json_arr_end(&w);
+    json_obj_end(&w);
+    mailbox_call_reply(c, 200, buf_bytes(&b));
+    buf_fini(&b);
+}

@@ -1,0 +1,236 @@
+/* The service as the frame sees it: tables, hooks, and the order in which things come up and go down. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "services/mailbox/mailbox.h"
+
+#define CONF_STRUCT struct mailbox_config
+static const struct conf_key keys[] = {
+#define CONF CONF_AS_KEY
+#include "services/mailbox/config.def"
+#undef CONF
+};
+
+static const struct obs_metric_def metrics[] = {
+#include "obs/metrics_rows.h"
+#include "services/mailbox/metrics.def"
+#include "obs/metrics_end.h"
+};
+
+static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
+{
+    struct mailbox_config *cfg = config;
+    struct mailbox_rules *rules = malloc(sizeof *rules);
+    char why[200];
+    if (!rules)
+        return ERR_NO_MEMORY;
+    enum err e = mailbox_rules_make(cfg, 1, rules, why);
+    free(rules);
+    if (e != ERR_OK)
+        return conf_refuse(c, "topic_policies", out_err, "%s", why);
+    if (cfg->ready_shards == 0) {
+        long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+        cfg->ready_shards = cpus < 1 ? 1 : cpus > 8 ? 8 : (uint64_t)cpus;
+    }
+    if (cfg->visibility_ms_min > cfg->default_visibility || cfg->default_visibility > cfg->visibility_max)
+        return conf_refuse(c, "default_visibility", out_err,
+                           "must lie between visibility_ms_min and visibility_max");
+    if (cfg->backoff_base > cfg->backoff_max)
+        return conf_refuse(c, "backoff_base", out_err, "must not be over backoff_max");
+    if (cfg->scanner_min_wake > cfg->scanner_max_wake)
+        return conf_refuse(c, "scanner.min_wake", out_err, "must not be over scanner.max_wake");
+    if (cfg->segment_bytes % 4096)
+        return conf_refuse(c, "storage.segment_bytes", out_err, "must be a multiple of 4096");
+    return ERR_OK;
+}
+
+const struct conf_table mailbox_conf = {.service = "mailbox",
+                                        .keys = keys,
+                                        .keys_n = sizeof keys / sizeof *keys,
+                                        .config_bytes = sizeof(struct mailbox_config),
+                                        .adjust = adjust};
+
+void mailbox_topology(const struct mailbox_config *cfg, struct rt_topology *topology)
+{
+    rt_topology_init(topology, "mailbox");
+#include "rt/topology_rows.h"
+#include "services/mailbox/topology.def"
+#include "rt/topology_rows_end.h"
+}
+
+static void topology_of(const void *config, struct rt_topology *out)
+{
+    mailbox_topology(config, out);
+}
+
+static enum err open_lanes(struct mailbox *mb) RT_BLOCKS
+{
+    int64_t began = clock_mono_ns(mb->clock);
+    mb->lanes = calloc(mb->shards, sizeof *mb->lanes);
+    if (!mb->lanes)
+        return ERR_NO_MEMORY;
+    for (uint16_t i = 0; i < mb->shards; i++) {
+        enum err e = mailbox_lane_open(mb, &mb->lanes[i], i);
+        if (e != ERR_OK)
+            return e;
+    }
+    obs_gauge_set(obs_gauge(mb->m[MAILBOX_M_recovery_seconds]),
+                  (double)(clock_mono_ns(mb->clock) - began) / 1e9);
+    return mailbox_files_check_clean(mb, svc_data_dir(mb->svc));
+}
+
+static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
+{
+    struct mailbox *mb = calloc(1, sizeof *mb);
+    if (!mb)
+        return ERR_NO_MEMORY;
+    *out_state = mb;
+    mb->svc = s;
+    mb->clock = svc_clock(s);
+    for (size_t i = 0; i < MAILBOX_M_COUNT; i++)
+        mb->m[i] = obs_family_find(svc_metrics(s), metrics[i].name);
+    enum err e = store_disk_mkdirs(svc_disk(s), svc_data_dir(s));
+    if (e == ERR_OK || e == ERR_EXISTS)
+        e = mailbox_files_open(mb, svc_data_dir(s), (uint16_t)mailbox_config(mb)->ready_shards);
+    if (e == ERR_OK)
+        e = svc_add_queue(s, "reproc_tx", "reproc_tx", &mb->reproc);
+    rt_lock_init(&mb->jobs.lock, "jobs", 41);
+    mb->events = rt_bcast_create(&(struct rt_bcast_spec){
+        .name = "events_tx", .capacity = 1024, .ref = mailbox_note_ref, .unref = mailbox_note_unref});
+    if (e == ERR_OK && !mb->events)
+        e = ERR_NO_MEMORY;
+    if (e == ERR_OK)
+        e = open_lanes(mb);
+    if (e != ERR_OK)
+        return e;
+    mb->cause_shards = obs_health_add(svc_health(s), "shards", OBS_HARD);
+    mb->cause_scanner = obs_health_add(svc_health(s), "scanner", OBS_HARD);
+    mb->cause_storage = obs_health_add(svc_health(s), "storage", OBS_HARD);
+    mb->cause_saturated = obs_health_add(svc_health(s), "saturation", OBS_SOFT);
+    return ERR_OK;
+}
+
+static enum err start_service(struct svc *s, void *state)
+{
+    enum err e = svc_add_task(s, "worker", mailbox_worker_run, state);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "scanner", mailbox_scanner_run, state);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "reprocessor", mailbox_reprocessor_run, state);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "rebalancer", mailbox_rebalancer_run, state);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "cap_refresher", svc_caps_task, s);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "exporter", mailbox_exporter_run, state);
+    return e;
+}
+
+static void drain_step(struct svc *s, void *state, int step)
+{
+    struct mailbox *mb = state;
+    (void)s;
+    if (step == 1)
+        atomic_store(&mb->draining, true);
+    for (uint16_t i = 0; step == 2 && i < mb->shards; i++)
+        rt_chan_close(mb->lanes[i].work);
+    if (step == 3)
+        rt_chan_close(mb->reproc);
+}
+
+static void readiness(struct svc *s, void *state)
+{
+    struct mailbox *mb = state;
+    struct obs_health *h = svc_health(s);
+    const struct mailbox_config *cfg = mailbox_config(mb);
+    bool shards = true, storage = true, calm = true;
+    for (uint16_t i = 0; i < mb->shards; i++) {
+        struct mailbox_lane *l = &mb->lanes[i];
+        int64_t since = atomic_load(&l->busy_since_ns);
+        shards = shards && !atomic_load(&l->readonly) &&
+                 !(since && clock_mono_ns(mb->clock) - since > 2000000000);
+        storage = storage && !atomic_load(&l->disk_full);
+        calm = calm && atomic_load(&l->jobs) * 10 <= cfg->shard_capacity * 9;
+    }
+    obs_health_set(h, mb->cause_shards, shards);
+    obs_health_set(h, mb->cause_storage, storage);
+    obs_health_set(h, mb->cause_saturated, calm);
+    obs_health_set(h, mb->cause_scanner,
+                   clock_mono_ns(mb->clock) - atomic_load(&mb->scanner_woke_ns) < 2000000000);
+}
+
+static void readiness_members(void *state, struct buf *out)
+{
+    struct mailbox *mb = state;
+    unsigned readonly = 0, stalled = 0;
+    for (uint16_t i = 0; i < mb->shards; i++) {
+        int64_t since = atomic_load(&mb->lanes[i].busy_since_ns);
+        readonly += atomic_load(&mb->lanes[i].readonly);
+        stalled += since && clock_mono_ns(mb->clock) - since > 2000000000;
+    }
+    buf_printf(out, ",\"shards_readonly\":%u,\"shards_stalled\":%u", readonly, stalled);
+}
+
+static void refuse_draining(struct svc *s, struct net_req *rq)
+{
+    (void)s;
+    net_reply_problem_full(
+        rq, &(struct net_problem){.err = ERR_BUSY,
+                                  .detail = STR("the mailbox is shutting down"),
+                                  .details_json = bytes_of("{\"reason\":\"draining\"}", 21)});
+}
+
+static void reloaded(struct svc *s, void *state)
+{
+    struct mailbox *mb = state;
+    (void)s;
+    atomic_fetch_add(&mb->rules_version, 1); /* each worker takes the new snapshot before its next batch */
+}
+
+static void close_service(struct svc *s, void *state) RT_BLOCKS
+{
+    struct mailbox *mb = state;
+    bool orderly = mb->lanes != NULL && atomic_load(&mb->draining);
+    for (uint16_t i = 0; orderly && i < mb->shards; i++)
+        orderly = !atomic_load(&mb->lanes[i].readonly) && mb->lanes[i].shard.group.n == 0;
+    if (orderly && mailbox_files_clean(mb, svc_data_dir(s)) != ERR_OK)
+        obs_log(svc_log(s), OBS_WARN, "clean_not_written", OBS_END);
+    for (uint16_t i = 0; mb->lanes && i < mb->shards; i++)
+        mailbox_lane_close(&mb->lanes[i]);
+    if (mb->reproc)
+        rt_chan_destroy(mb->reproc, NULL, NULL);
+    if (mb->events)
+        rt_bcast_destroy(mb->events);
+    mailbox_operators_free(mb);
+    rt_lock_fini(&mb->jobs.lock);
+    free(mb->lanes);
+    free(mb);
+}
+
+static const char *const explicit_ops[] = {"dlq", NULL};
+
+const struct svc_def mailbox_svc = {
+    .name = "mailbox",
+    .title = "svc-mailbox",
+    .summary = "store-and-forward messaging: send, receive under a lease, ack, dead letters",
+    .port_offset = 30,
+    .oap_port_offset = 31,
+    .config = &mailbox_conf,
+    .topology = topology_of,
+    .listener_task = "listener",
+    .metrics = metrics,
+    .metric_count = MAILBOX_M_COUNT,
+    .routes = mailbox_routes,
+    .understands = AUTH_BIT(AUTH_CV_TOPIC) | AUTH_BIT(AUTH_CV_BYTES) | AUTH_BIT(AUTH_CV_RATE) |
+                   AUTH_BIT(AUTH_CV_TENANT),
+    .explicit_ops = explicit_ops,
+    .hooks = {.open = open_service,
+              .start = start_service,
+              .drain_step = drain_step,
+              .readiness = readiness,
+              .readiness_members = readiness_members,
+              .refuse_draining = refuse_draining,
+              .reloaded = reloaded,
+              .close = close_service},
+};

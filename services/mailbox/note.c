@@ -1,0 +1,28 @@
+#include <stdlib.h>
+
+#include "services/mailbox/mailbox.h"
+
+struct mailbox_note *mailbox_note_create(uint16_t shard, const struct mailbox_event *ev)
+{
+    struct mailbox_note *n = malloc(sizeof *n);
+    if (!n)
+        return NULL;
+    atomic_init(&n->refs, 1);
+    n->shard = shard;
+    n->ev = *ev;
+    return n;
+}
+
+void mailbox_note_ref(void *note)
+{
+    struct mailbox_note *n = note;
+    atomic_fetch_add_explicit(&n->refs, 1, memory_order_relaxed);
+}
+
+void mailbox_note_unref(void *note)
+{
+    struct mailbox_note *n = note;
+    if (atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) ==
+        1) /* pairs with every earlier unref */
+        free(n);
+}

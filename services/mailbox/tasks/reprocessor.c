@@ -1,0 +1,507 @@
+/*
+ * The DLQ reprocessor: everything an operator asks for that must not hold up a shard.
+ *
+ * It never touches a shard's state: it asks the worker in small jobs (a page of dead letters, at most 32 ids to move) and reads
+ * bodies from the journal itself, whose durable part any thread may read. Reprocessing is paced by its rate and can be canceled
+ * between two steps; chain reads walk the journal frame by frame.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/base64.h"
+#include "base/check.h"
+#include "rt/oneshot.h"
+#include "services/mailbox/operator.h"
+
+enum { IDS_PER_JOB = 32, PAGE = 1000, STEP_MS = 10, ANSWER_MS = 10000 };
+
+/* ---- asking the worker ---- */
+
+struct ask {
+    struct mailbox_job job;
+    struct rt_oneshot answer;
+};
+
+static void answered(struct mailbox_job *j)
+{
+    struct ask *a = j->arg;
+    if (rt_oneshot_send(&a->answer, j) != ERR_OK)
+        return; /* nobody waits any more; the asker left the memory to us, and the process is ending */
+}
+
+/* Sends the job and waits; Busy is met with full jitter. */
+static enum err ask(struct ask *a, struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    struct mailbox_lane *l = a->job.lane;
+    enum mailbox_why why;
+    int64_t most = 5;
+    void *value;
+    rt_oneshot_init(&a->answer);
+    a->job.magic = MAILBOX_JOB_MAGIC;
+    a->job.done = answered;
+    a->job.arg = a;
+    while (mailbox_submit(&a->job, true, &why) != ERR_OK) {
+        if (why == MAILBOX_WHY_DRAINING)
+            return ERR_DRAINING;
+        obs_counter_inc(obs_counter_nth(l->mb->m[MAILBOX_M_backoff_retries], 1));
+        if (rt_task_sleep(self, deadline_in_ms((int64_t)rng_below(rng, (uint64_t)most + 1))) != ERR_OK)
+            return ERR_DRAINING;
+        most = most < 500 ? most * 2 : 500;
+    }
+    for (;;) {
+        enum err e = rt_oneshot_recv(&a->answer, deadline_in_ms(ANSWER_MS), &value);
+        if (e == ERR_OK)
+            break;
+        rt_task_beat(self);
+        if (e == ERR_CANCELED)
+            return e;
+    }
+    rt_oneshot_fini(&a->answer);
+    return a->job.err;
+}
+
+/* ---- reading the journal ---- */
+
+static enum err read_record(struct mailbox_lane *l, const struct mailbox_dead *d, uint8_t *into,
+                            struct mailbox_rec *out) RT_BLOCKS
+{
+    struct store_pos at = {d->segment, d->offset8 * 8};
+    size_t pos = 0;
+    if (d->segment == MAILBOX_SEGMENT_PENDING)
+        return ERR_NOT_FOUND;
+    enum err e = store_journal_pread(l->journal, at, into, MAILBOX_REC_HEAD);
+    if (e == ERR_OK && le32_get(into) > d->length64 * 64)
+        e = ERR_INTEGRITY;
+    if (e == ERR_OK)
+        e = store_journal_pread(l->journal, at, into, le32_get(into));
+    if (e == ERR_OK && mailbox_rec_next(bytes_of(into, le32_get(into)), &pos, out) != ERR_OK)
+        e = ERR_INTEGRITY;
+    if (e == ERR_OK && out->type != MAILBOX_REC_ENQ && out->type != MAILBOX_REC_MOVE)
+        e = ERR_INTEGRITY;
+    return e;
+}
+
+/* ---- listing ---- */
+
+static void put_history(struct json_w *w, const struct mailbox_failures *h)
+{
+    json_key(w, "history");
+    json_arr_begin(w);
+    for (uint8_t k = 0; h && k < h->n; k++) {
+        json_obj_begin(w);
+        json_put_u64(w, "attempt", h->f[k].attempt);
+        json_put_time_ms(w, "at", (int64_t)h->f[k].at_ms);
+        json_put_cstr(w, "cause", mailbox_cause_name((enum mailbox_cause)h->f[k].cause));
+        json_put_str(w, "reason", str_of(h->f[k].reason, h->f[k].reason_len));
+        json_obj_end(w);
+    }
+    json_arr_end(w);
+    json_put_bool(w, "history_truncated", h == NULL || h->truncated);
+}
+
+static void put_attrs(struct json_w *w, struct bytes attrs)
+{
+    struct mailbox_attr a;
+    size_t at = 0;
+    json_key(w, "attrs");
+    json_obj_begin(w);
+    while (mailbox_attrs_next(attrs, &at, &a)) {
+        json_key_str(w, a.key);
+        json_str(w, a.value);
+    }
+    json_obj_end(w);
+}
+
+static void put_dead(struct json_w *w, struct mailbox_operator *op, const struct mailbox_dead *d,
+                     uint8_t *buffer) RT_BLOCKS
+{
+    struct mailbox_rec r;
+    const struct mailbox_failures *h = d->history;
+    const struct mailbox_failure *last = h && h->n ? &h->f[h->n - 1] : NULL;
+    json_obj_begin(w);
+    json_key(w, "msg_id");
+    json_uuid(w, &d->id);
+    json_put_u64(w, "topic_seq", d->topic_seq);
+    json_put_time_ms(w, "ts", (int64_t)mailbox_id_ts_ms(&d->id));
+    if (read_record(op->lane, d, buffer, &r) == ERR_OK) {
+        json_put_str(w, "idem_key", r.enq.idem_key);
+        json_put_u64(w, "size", r.enq.payload.n);
+        json_put_hash(w, "payload_hash", &r.enq.payload_hash);
+        put_attrs(w, r.enq.attrs);
+        if (op->payload)
+            json_put_base64(w, "payload_b64", r.enq.payload);
+    }
+    json_put_u64(w, "attempt", d->attempt);
+    json_put_cstr(w, "cause", last ? mailbox_cause_name((enum mailbox_cause)last->cause) : "unknown");
+    json_put_str(w, "reason", last ? str_of(last->reason, last->reason_len) : STR(""));
+    json_put_time_ms(w, "moved_at", (int64_t)d->moved_ms);
+    put_history(w, h);
+    json_obj_end(w);
+}
+
+static void fill_query(const struct mailbox_operator *op, struct mailbox_dlq *q, struct mailbox_dead *room,
+                       uint32_t limit)
+{
+    *q = (struct mailbox_dlq){.topic = str_of(op->topic, op->topic_len),
+                              .topic_hash = op->topic_hash,
+                              .after = op->after,
+                              .has_after = op->has_after,
+                              .limit = limit,
+                              .cause = op->cause,
+                              .reason = str_of(op->reason, op->reason_len),
+                              .before_ms = op->before_ms,
+                              .got = room};
+}
+
+static enum err page(struct mailbox_operator *op, struct mailbox_dlq *q, struct rt_task *self,
+                     struct rng *rng) RT_BLOCKS
+{
+    struct ask *a = calloc(1, sizeof *a); /* on the heap: an answer may come after we had to give up */
+    if (!a)
+        return ERR_NO_MEMORY;
+    a->job.kind = MAILBOX_JOB_DLQ_PAGE;
+    a->job.lane = op->lane;
+    a->job.dlq = q;
+    enum err e = ask(a, self, rng);
+    if (e != ERR_CANCELED)
+        free(a);
+    return e;
+}
+
+static void list(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    struct mailbox_dead *room = calloc(op->limit, sizeof *room);
+    uint8_t *buffer = malloc(MAILBOX_REC_BYTES_MAX);
+    struct mailbox_dlq q;
+    struct json_w w;
+    fill_query(op, &q, room, op->limit);
+    op->err = room && buffer ? page(op, &q, self, rng) : ERR_NO_MEMORY;
+    if (op->err == ERR_OK) {
+        json_w_init(&w, &op->body);
+        json_obj_begin(&w);
+        json_put_str(&w, "topic", q.topic);
+        json_put_u64(&w, "count", q.count);
+        json_key(&w, "entries");
+        json_arr_begin(&w);
+        for (uint32_t i = 0; i < q.n; i++)
+            put_dead(&w, op, &q.got[i], buffer);
+        json_arr_end(&w);
+        if (q.more) {
+            json_key(&w, "next");
+            json_uuid(&w, &q.got[q.n - 1].id);
+        }
+        json_obj_end(&w);
+        if (op->body.err != ERR_OK)
+            op->err = ERR_TOO_LARGE;
+    }
+    for (uint32_t i = 0; room && i < q.n; i++)
+        free(room[i].history);
+    free(room);
+    free(buffer);
+}
+
+/* ---- moving ---- */
+
+static enum err move(struct mailbox_operator *op, enum mailbox_job_kind kind, const struct uuid *ids,
+                     uint32_t n, uint32_t *out_moved, struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    struct ask *a = calloc(1, sizeof *a);
+    struct mailbox_dlq *q = calloc(1, sizeof *q);
+    if (!a || !q) {
+        free(a);
+        free(q);
+        return ERR_NO_MEMORY;
+    }
+    q->ids = ids;
+    q->ids_n = n;
+    q->delay_ms = op->delay_ms;
+    a->job.kind = kind;
+    a->job.lane = op->lane;
+    a->job.dlq = q;
+    enum err e = ask(a, self, rng);
+    if (e == ERR_CANCELED)
+        return e;
+    *out_moved += q->moved;
+    free(a);
+    free(q);
+    return e;
+}
+
+/* The ids the selection names: given ones, or pages until the limit. */
+static enum err select_ids(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    struct mailbox_dead *room = calloc(PAGE, sizeof *room);
+    struct mailbox_dlq q;
+    enum err e = room ? ERR_OK : ERR_NO_MEMORY;
+    if (op->ids) {
+        free(room);
+        return ERR_OK;
+    }
+    op->ids = calloc(op->limit, sizeof *op->ids);
+    if (!op->ids)
+        e = ERR_NO_MEMORY;
+    while (e == ERR_OK && op->ids_n < op->limit) {
+        uint32_t want = op->limit - op->ids_n < PAGE ? op->limit - op->ids_n : PAGE;
+        fill_query(op, &q, room, want);
+        e = page(op, &q, self, rng);
+        for (uint32_t i = 0; e == ERR_OK && i < q.n; i++) {
+            op->ids[op->ids_n++] = q.got[i].id;
+            free(q.got[i].history);
+        }
+        if (e != ERR_OK || !q.more || q.n == 0)
+            break;
+        op->after = q.got[q.n - 1].id;
+        op->has_after = true;
+    }
+    free(room);
+    return e;
+}
+
+static void purge(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    op->err = select_ids(op, self, rng);
+    for (uint32_t i = 0; op->err == ERR_OK && i < op->ids_n; i += IDS_PER_JOB) {
+        uint32_t n = op->ids_n - i < IDS_PER_JOB ? op->ids_n - i : IDS_PER_JOB;
+        op->err = move(op, MAILBOX_JOB_PURGE, op->ids + i, n, &op->purged, self, rng);
+        rt_task_beat(self);
+    }
+    if (op->err == ERR_OK)
+        buf_printf(&op->body, "{\"purged\":%u}", op->purged);
+    obs_log(svc_log(op->lane->mb->svc), OBS_INFO, "dlq.purge", OBS_U64("purged", op->purged),
+            OBS_STR("kid", op->kid), OBS_END);
+}
+
+static void set_state(struct mailbox *mb, struct mailbox_operator *op, enum mailbox_run_state state)
+{
+    rt_lock_take(&mb->jobs.lock);
+    op->state = state;
+    op->finished_ms = (uint64_t)clock_wall_ms(mb->clock);
+    rt_lock_release(&mb->jobs.lock);
+    obs_log(svc_log(mb->svc), OBS_INFO, "dlq.reprocess", OBS_U64("moved", op->moved),
+            OBS_U64("skipped", op->skipped), OBS_STR("kid", op->kid), OBS_END);
+}
+
+/* One step of a run; true while it is not finished. */
+static bool step(struct mailbox *mb, struct mailbox_operator *op, struct rt_task *self,
+                 struct rng *rng) RT_BLOCKS
+{
+    int64_t now = clock_mono_ns(mb->clock);
+    if (atomic_load(&op->cancel)) {
+        set_state(mb, op, MAILBOX_RUN_CANCELED);
+        return false;
+    }
+    if (op->at >= op->ids_n) {
+        set_state(mb, op, MAILBOX_RUN_DONE);
+        return false;
+    }
+    if (now < op->next_at_ns)
+        return true;
+    uint32_t per_step = op->rate / (1000 / STEP_MS), moved = 0;
+    uint32_t n = per_step < 1 ? 1 : per_step > IDS_PER_JOB ? IDS_PER_JOB : per_step;
+    if (n > op->ids_n - op->at)
+        n = op->ids_n - op->at;
+    enum err e = move(op, MAILBOX_JOB_REPROCESS, op->ids + op->at, n, &moved, self, rng);
+    if (e != ERR_OK) {
+        set_state(mb, op, MAILBOX_RUN_FAILED);
+        return false;
+    }
+    op->at += n;
+    op->next_at_ns = now + (int64_t)n * 1000000000 / op->rate;
+    rt_lock_take(&mb->jobs.lock);
+    op->moved += moved;
+    op->skipped += n - moved;
+    rt_lock_release(&mb->jobs.lock);
+    return true;
+}
+
+/* ---- chains ---- */
+
+struct chain_walk {
+    struct mailbox_operator *op;
+    struct rt_task *self;
+    uint32_t topic_id;
+    uint64_t first, next;
+    struct json_w *w;
+    uint32_t n;
+    struct sha256 prev;
+    bool begun;
+};
+
+static void put_link(struct chain_walk *c, const struct mailbox_rec_enq *q)
+{
+    struct sha256 attrs;
+    sha256_of(q->attrs.p, q->attrs.n, &attrs);
+    json_obj_begin(c->w);
+    json_put_u64(c->w, "topic_seq", q->topic_seq);
+    json_key(c->w, "msg_id");
+    json_uuid(c->w, &q->msg_id);
+    json_put_time_ms(c->w, "ts", (int64_t)q->ts_ms);
+    if (q->not_before_ms)
+        json_put_time_ms(c->w, "not_before", (int64_t)q->not_before_ms);
+    json_put_str(c->w, "idem_key", q->idem_key);
+    json_put_hash(c->w, "payload_hash", &q->payload_hash);
+    json_put_hash(c->w, "attrs_hash", &attrs);
+    json_put_hash(c->w, "hash_chain", &q->chain);
+    json_obj_end(c->w);
+}
+
+static enum err walk_frame(void *ctx, const struct store_frame *f, struct store_pos at)
+{
+    struct chain_walk *c = ctx;
+    struct mailbox_rec r;
+    size_t pos = 0;
+    (void)at;
+    rt_task_beat(c->self);
+    while (mailbox_rec_next_trusted(f->payload, &pos, &r) == ERR_OK) {
+        if (r.type != MAILBOX_REC_ENQ || r.topic_id != c->topic_id)
+            continue;
+        if (c->first == 0) {
+            c->first = r.enq.topic_seq;
+            if (!c->op->has_from)
+                c->next = c->first;
+            if (c->next < c->first)
+                return ERR_NOT_RETAINED;
+        }
+        if (r.enq.topic_seq != c->next)
+            continue;
+        if (!c->begun) {
+            c->begun = true;
+            c->prev = r.enq.chain_prev;
+        }
+        if (c->n == c->op->limit)
+            return ERR_EMPTY; /* the page is full */
+        put_link(c, &r.enq);
+        c->n++;
+        c->next++;
+    }
+    return ERR_OK;
+}
+
+static enum err topic_info(struct mailbox_operator *op, struct mailbox_topic_info *info,
+                           struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    struct ask *a = calloc(1, sizeof *a);
+    struct mailbox_topics_query *q = calloc(1, sizeof *q);
+    if (!a || !q) {
+        free(a);
+        free(q);
+        return ERR_NO_MEMORY;
+    }
+    *q = (struct mailbox_topics_query){
+        .exact = str_of(op->topic, op->topic_len), .exact_hash = op->topic_hash, .limit = 1, .got = info};
+    a->job.kind = MAILBOX_JOB_TOPICS;
+    a->job.lane = op->lane;
+    a->job.topics = q;
+    enum err e = ask(a, self, rng);
+    if (e == ERR_CANCELED)
+        return e;
+    if (e == ERR_OK && q->n == 0)
+        e = ERR_NOT_FOUND;
+    free(a);
+    free(q);
+    return e;
+}
+
+static void put_head(struct json_w *w, const struct mailbox_topic_info *t)
+{
+    json_key(w, "head");
+    json_obj_begin(w);
+    json_put_u64(w, "topic_seq", t->topic_seq);
+    json_put_hash(w, "hash_chain", &t->chain);
+    json_obj_end(w);
+}
+
+static void chain(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    struct mailbox_topic_info *info = calloc(1, sizeof *info);
+    struct buf links;
+    struct json_w lw, w;
+    op->err = info ? topic_info(op, info, self, rng) : ERR_NO_MEMORY;
+    buf_init(&links, 4 << 20);
+    if (op->err == ERR_OK) {
+        json_w_init(&lw, &links);
+        json_arr_begin(&lw);
+        struct chain_walk c = {
+            .op = op, .self = self, .topic_id = info->topic_id, .next = op->from, .w = &lw};
+        enum err e = store_journal_replay(op->lane->journal, 1, walk_frame, &c);
+        json_arr_end(&lw);
+        if (c.first == 0)
+            c.first = info->topic_seq + 1; /* every link is past its retention */
+        json_w_init(&w, &op->body);
+        if (e == ERR_NOT_RETAINED || (op->has_from && op->from < c.first)) {
+            op->err = ERR_NOT_RETAINED;
+            buf_printf(&op->body, "{\"first_available\":%llu}", (unsigned long long)c.first);
+        } else if (e != ERR_OK && e != ERR_EMPTY) {
+            op->err = e;
+        } else {
+            json_obj_begin(&w);
+            json_put_str(&w, "topic", str_of(op->topic, op->topic_len));
+            json_key(&w, "chain_id");
+            json_uuid(&w, &info->chain_id);
+            json_put_u64(&w, "first_available", c.first);
+            put_head(&w, info);
+            json_put_hash(&w, "chain_prev", c.begun ? &c.prev : &info->chain);
+            json_put_raw(&w, "links", buf_str(&links));
+            if (c.n == op->limit && c.next <= info->topic_seq)
+                json_put_u64(&w, "next", c.next);
+            json_obj_end(&w);
+        }
+    }
+    buf_fini(&links);
+    free(info);
+}
+
+/* ---- the loop ---- */
+
+static void post_back(struct net_msg *m)
+{
+    struct mailbox_call *c = (struct mailbox_call *)((char *)m - offsetof(struct mailbox_call, msg));
+    c->finish(c);
+}
+
+static void finish(struct mailbox_operator *op)
+{
+    op->call->msg.fn = post_back;
+    net_loop_post(op->call->loop, &op->call->msg);
+}
+
+enum err mailbox_reprocessor_run(struct rt_task *self, void *arg)
+{
+    struct mailbox *mb = arg;
+    struct rng rng;
+    rng_seed(&rng, rng_secure_u64());
+    for (;;) {
+        void *item = NULL;
+        enum err e = rt_chan_recv(mb->reproc, deadline_in_ms(mb->runs ? STEP_MS : 250), &item);
+        rt_task_beat(self);
+        if (e == ERR_CLOSED || e == ERR_CANCELED)
+            break;
+        if (e == ERR_OK) {
+            struct mailbox_operator *op = item;
+            if (op->kind == MAILBOX_OPERATOR_LIST)
+                list(op, self, &rng);
+            else if (op->kind == MAILBOX_OPERATOR_PURGE)
+                purge(op, self, &rng);
+            else if (op->kind == MAILBOX_OPERATOR_CHAIN)
+                chain(op, self, &rng);
+            else {
+                op->err = select_ids(op, self, &rng);
+                rt_lock_take(&mb->jobs.lock);
+                op->matched = op->ids_n;
+                rt_lock_release(&mb->jobs.lock);
+                op->run_next = mb->runs;
+                mb->runs = op;
+            }
+            if (op->call)
+                finish(op);
+        }
+        for (struct mailbox_operator **link = &mb->runs; *link;) {
+            struct mailbox_operator *op = *link;
+            if (step(mb, op, self, &rng))
+                link = &op->run_next;
+            else
+                *link = op->run_next;
+        }
+    }
+    return ERR_OK;
+}

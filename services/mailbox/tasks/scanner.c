@@ -1,0 +1,71 @@
+/*
+ * The visibility scanner: looks which shards have something due and sends them a tick.
+ *
+ * It sleeps until the nearest due time of all shards, at least min_wake, at most max_wake, with a little jitter when nothing is
+ * near so that shards do not all wake at once. A tick is only a nudge; the worker knows exactly what is due, so late, repeated
+ * and early ticks are harmless, and a lost one costs nothing because workers never sleep past their own next due.
+ */
+#include "services/mailbox/mailbox.h"
+
+enum { JITTER_MS = 25, RETRY_MIN_MS = 5, RETRY_MAX_MS = 500 };
+
+static int64_t nearest_us(struct mailbox *mb)
+{
+    int64_t due = INT64_MAX;
+    for (uint16_t i = 0; i < mb->shards; i++) {
+        int64_t d = atomic_load_explicit(&mb->lanes[i].next_due_us,
+                                         memory_order_acquire); /* pairs with the worker's release */
+        if (d < due)
+            due = d;
+    }
+    return due;
+}
+
+static enum err tick(struct mailbox *mb, struct mailbox_lane *l, struct rt_task *self,
+                     struct rng *rng) RT_BLOCKS
+{
+    int64_t most = RETRY_MIN_MS;
+    for (;;) {
+        enum err e = rt_chan_try_send(l->requeue, l);
+        if (e != ERR_BUSY)
+            return ERR_OK;
+        obs_counter_inc(obs_counter(mb->m[MAILBOX_M_requeue_backoff]));
+        obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_backoff_retries], 0));
+        if (rt_chan_depth(l->requeue) > 0)
+            return ERR_OK; /* a tick is already waiting there; one is as good as two */
+        if (rt_task_sleep(self, deadline_in_ms((int64_t)rng_below(rng, (uint64_t)most + 1))) != ERR_OK)
+            return ERR_CANCELED;
+        most = most * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : most * 2;
+    }
+}
+
+enum err mailbox_scanner_run(struct rt_task *self, void *arg)
+{
+    struct mailbox *mb = arg;
+    struct rng rng;
+    rng_seed(&rng, rng_secure_u64());
+    while (!rt_task_stopping(self)) {
+        const struct mailbox_config *cfg = mailbox_config(mb);
+        int64_t now = clock_mono_ns(mb->clock) / 1000, due = nearest_us(mb);
+        int64_t sleep_ms = due == INT64_MAX ? cfg->scanner_max_wake : (due - now + 999) / 1000;
+        if (sleep_ms > cfg->scanner_max_wake)
+            sleep_ms = cfg->scanner_max_wake;
+        if (due == INT64_MAX || due - now > 500000)
+            sleep_ms -= (int64_t)rng_below(&rng, JITTER_MS);
+        if (sleep_ms < cfg->scanner_min_wake)
+            sleep_ms = cfg->scanner_min_wake;
+        int64_t want = now + sleep_ms * 1000;
+        atomic_store(&mb->scanner_woke_ns, clock_mono_ns(mb->clock));
+        if (rt_task_sleep(self, deadline_in_ms(sleep_ms)) != ERR_OK)
+            break;
+        int64_t woke = clock_mono_ns(mb->clock) / 1000;
+        atomic_store(&mb->scanner_woke_ns, woke * 1000);
+        obs_hist_observe(obs_hist(mb->m[MAILBOX_M_scanner_jitter]),
+                         woke > want ? (double)(woke - want) / 1000 : 0);
+        for (uint16_t i = 0; i < mb->shards; i++)
+            if (atomic_load_explicit(&mb->lanes[i].next_due_us, memory_order_acquire) <= woke &&
+                tick(mb, &mb->lanes[i], self, &rng) != ERR_OK)
+                return ERR_OK;
+    }
+    return ERR_OK;
+}
