@@ -731,14 +731,11 @@ static void take_call(struct net_http_client *c, struct net_http_call *call)
 static void take_inbox(void *ctx)
 {
     struct net_http_client *c = ctx;
-    bool closed;
-    struct net_inbox_item *item = net_inbox_take(c->inbox, &closed);
-    if (closed)
+    if (net_inbox_begin(c->inbox))
         end_all(c);
-    while (item != NULL) {
+    for (struct net_inbox_item *item; (item = net_inbox_next(c->inbox)) != NULL;) {
         struct net_http_call *call =
             (struct net_http_call *)((char *)item - offsetof(struct net_http_call, item));
-        item = item->next;
         take_call(c, call);
         call_unref(call); /* the inbox's */
     }

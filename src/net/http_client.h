@@ -105,7 +105,7 @@ typedef void net_http_done_fn(void *arg, enum err e, const struct net_http_respo
  * out_call may be NULL; a handle must be given back with net_http_call_close. */
 NODISCARD enum err net_http_send(struct net_http_client *c, const struct net_http_request *rq,
                                  net_http_done_fn *fn, void *arg, struct net_http_call **out_call);
-/* Cancels what still runs (fn gets ERR_CANCELED) and gives the handle back. Any thread, any time, once. */
+/* Cancels what still runs (fn gets ERR_CANCELED) and gives the handle back. Any thread, once, before the client is destroyed. */
 void net_http_call_close(struct net_http_call *call);
 
 /* Waits; status and body are handed out. Not on the loop's thread. */

@@ -14,6 +14,7 @@ struct net_inbox {
     void *ctx;
     struct rt_lock lock; /* guards the rest */
     struct net_inbox_item *first, *last;
+    struct net_inbox_item *round; /* being taken */
     bool posted, closed;
 };
 
@@ -52,7 +53,7 @@ enum err net_inbox_create(struct net_loop *loop, void (*fn)(void *ctx), void *ct
 
 void net_inbox_destroy(struct net_inbox *ib)
 {
-    CHECK(ib->first == NULL);
+    CHECK(ib->first == NULL && ib->round == NULL);
     rt_lock_take(&ib->lock);
     bool posted = ib->posted;
     rt_lock_release(&ib->lock);
@@ -98,16 +99,28 @@ enum err net_inbox_add_late(struct net_inbox *ib, struct net_inbox_item *item)
     return add(ib, item, true);
 }
 
-struct net_inbox_item *net_inbox_take(struct net_inbox *ib, bool *out_closed)
+bool net_inbox_begin(struct net_inbox *ib)
 {
     rt_lock_take(&ib->lock);
-    struct net_inbox_item *list = ib->first;
+    CHECK(ib->round == NULL);
+    ib->round = ib->first;
     ib->first = ib->last = NULL;
-    for (struct net_inbox_item *i = list; i != NULL; i = i->next)
-        i->inside = false;
-    *out_closed = ib->closed;
+    bool closed = ib->closed;
     rt_lock_release(&ib->lock);
-    return list;
+    return closed;
+}
+
+/* One at a time and under the lock: once `inside` is false another thread may add the item again and write its `next`. */
+struct net_inbox_item *net_inbox_next(struct net_inbox *ib)
+{
+    rt_lock_take(&ib->lock);
+    struct net_inbox_item *item = ib->round;
+    if (item != NULL) {
+        ib->round = item->next;
+        item->inside = false;
+    }
+    rt_lock_release(&ib->lock);
+    return item;
 }
 
 void net_inbox_close(struct net_inbox *ib)

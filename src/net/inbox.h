@@ -31,7 +31,10 @@ void net_inbox_destroy(struct net_inbox *ib);
 NODISCARD enum err net_inbox_add(struct net_inbox *ib, struct net_inbox_item *item);
 /* The same for one that must get in also after the close (to end something). */
 NODISCARD enum err net_inbox_add_late(struct net_inbox *ib, struct net_inbox_item *item);
-struct net_inbox_item *net_inbox_take(struct net_inbox *ib, bool *out_closed); /* a list, oldest first */
+/* Begins a round: what is inside now, and nothing that is added meanwhile, comes out of net_inbox_next, oldest first, then NULL.
+ * True: the inbox is closed. An item may be added again as soon as it came out. */
+bool net_inbox_begin(struct net_inbox *ib);
+struct net_inbox_item *net_inbox_next(struct net_inbox *ib);
 void net_inbox_close(struct net_inbox *ib);
 /* The same without calling fn: for who is about to take the rest and destroy it. */
 void net_inbox_close_quietly(struct net_inbox *ib);

@@ -531,14 +531,10 @@ static struct net_oap_stream *call_of(struct net_inbox_item *item)
 static void take_inbox(void *ctx)
 {
     struct net_oap_client *c = ctx;
-    bool closed;
-    struct net_inbox_item *item = net_inbox_take(c->inbox, &closed);
-    if (closed)
+    if (net_inbox_begin(c->inbox))
         end_all(c);
-    while (item != NULL) {
-        /* Taken off the list first: once its reference is gone, so may be the call. */
+    for (struct net_inbox_item *item; (item = net_inbox_next(c->inbox)) != NULL;) {
         struct net_oap_stream *call = call_of(item);
-        item = item->next;
         take_call(c, call);
         call_unref(call); /* the inbox's */
     }

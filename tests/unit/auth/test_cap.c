@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -592,6 +593,60 @@ static void settings_out_of_range_are_refused(void **state)
     assert_int_equal(auth_set_cache_ttl(f->auth, 5000), ERR_OK);
 }
 
+/* ---- threads ---- */
+
+struct worker {
+    struct auth *auth;
+    const char *token;
+    int good, bad;
+};
+
+static void *verify_many(void *arg)
+{
+    struct worker *w = arg;
+    for (int i = 0; i < 2000; i++) {
+        struct auth_cap *cap;
+        struct auth_want want = {.op = STR("read"), .now_ms = NOW};
+        if (auth_verify(w->auth, str_from_c(w->token), &cap) == ERR_OK) {
+            w->good += auth_allows(cap, &want, NULL) == ERR_OK;
+            auth_cap_release(cap);
+        } else {
+            w->bad++;
+        }
+    }
+    return NULL;
+}
+
+static void verifying_goes_on_in_other_threads_while_keys_are_reloaded(void **state)
+{
+    struct fix *f = *state;
+    struct files fs;
+    pthread_t threads[3];
+    struct worker w[3];
+    open_files(f, &fs, LINE_A);
+    make_token(f->keys, AUD "|" EXP, f->token);
+    for (int i = 0; i < 3; i++) {
+        w[i] = (struct worker){.auth = f->auth, .token = f->token};
+        assert_int_equal(pthread_create(&threads[i], NULL, verify_many, &w[i]), 0);
+    }
+    for (int i = 0; i < 50; i++) {
+        put(fs.keys, i % 2 == 0 ? LINE_A LINE_B : LINE_A);
+        assert_int_equal(auth_reload(f->auth, NULL), ERR_OK);
+        auth_refresh(f->auth);
+    }
+    put(fs.keys, LINE_B);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(w[i].good, 2000);
+        assert_int_equal(w[i].bad, 0);
+    }
+    assert_int_equal(auth_reload(f->auth, NULL), ERR_OK);
+    struct auth_cap *cap;
+    assert_int_equal(auth_verify(f->auth, str_from_c(f->token), &cap), ERR_UNAUTHENTICATED);
+    remove_files(&fs);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_fix, close_fix)
 
 int main(void)
@@ -619,6 +674,7 @@ int main(void)
         TEST(a_reload_that_fails_changes_nothing),
         TEST(revoking_a_token_revokes_what_was_narrowed_from_it_in_any_form),
         TEST(settings_out_of_range_are_refused),
+        TEST(verifying_goes_on_in_other_threads_while_keys_are_reloaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

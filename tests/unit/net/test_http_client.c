@@ -50,8 +50,9 @@ static void say_body(int fd, const char *head, const char *body)
 
 static void say_big(int fd, bool tell)
 {
-    static char kib[1025];
+    char kib[1025];
     memset(kib, 'x', 1024);
+    kib[1024] = 0;
     say(fd, tell ? "HTTP/1.1 200 OK\r\nContent-Length: 2097152\r\n\r\n"
                  : "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
     for (int i = 0; i < 2048; i++)
