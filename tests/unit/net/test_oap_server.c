@@ -85,7 +85,7 @@ static void serve(struct net_oap_req *rq, void *ctx)
     case OP_STREAM:
         net_oap_req_set_timeout(rq, 0);
         net_oap_req_on_room(rq, note_room, f);
-        /* fall through */
+        __attribute__((fallthrough));
     case OP_KEEP:
         net_oap_req_on_close(rq, note_close, f);
         f->kept[f->kept_n++] = rq;
