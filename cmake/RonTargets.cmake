@@ -53,7 +53,7 @@ function(ron_service name)
         ron_ledger_client ron_proto ron_svc ron_net ron_auth ron_store ron_rt ron_obs ron_base)
 endfunction()
 
-set(RON_SERVICES ron_svc_wallet ron_svc_rewarder ron_svc_ledger ron_svc_mailbox ron_svc_edge)
+set(RON_SERVICES ron_svc_wallet ron_svc_rewarder ron_svc_ledger ron_svc_mailbox ron_svc_edge ron_svc_console)
 
 # The program `ron`: ron/*.c, the only place that knows two services at once.
 function(ron_program)

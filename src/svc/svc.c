@@ -471,6 +471,11 @@ void *svc_wiring(const struct svc *s)
     return s->wiring;
 }
 
+int svc_base_port(const struct svc *s)
+{
+    return s->base_port ? s->base_port : 7400;
+}
+
 int svc_port(const struct svc *s)
 {
     return s->server ? net_server_port(s->server, 0) : 0;

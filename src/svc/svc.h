@@ -137,6 +137,7 @@ struct rt_supervisor *svc_supervisor(const struct svc *s);
 const struct rt_topology *svc_topology(const struct svc *s);
 void *svc_wiring(const struct svc *s);
 struct svc_data *svc_data(const struct svc *s);
+int svc_base_port(const struct svc *s); /* where the default ports of all services begin */
 int svc_port(const struct svc *s);     /* the API port it really listens on */
 int svc_oap_port(const struct svc *s); /* 0: none */
 
