@@ -45,6 +45,8 @@ void net_conn__dirty(struct net_conn *c)
     if (c->is_dirty || c->dead)
         return;
     c->is_dirty = true;
+    if (c == c->w->current)
+        return;
     c->dirty_next = c->w->dirty;
     c->w->dirty = c;
 }
@@ -912,13 +914,25 @@ static void on_timer(struct net_timer *t)
 
 /* ---- events ---- */
 
+/* What the input made ready leaves while its request and buffers are still in the cache. */
+static void current_end(struct net_conn *c, bool was_dirty)
+{
+    c->w->current = NULL;
+    if (was_dirty || !c->is_dirty || c->dead)
+        return;
+    c->is_dirty = false;
+    conn_flush(c);
+}
+
 static void on_event(struct net_fd *nf, uint32_t events)
 {
     struct net_conn *c = (struct net_conn *)(void *)nf;
+    bool was_dirty = c->is_dirty; /* then it is on the list already */
     if (events & (EPOLLERR | EPOLLHUP)) {
         net_conn__close(c, ERR_DISCONNECTED);
         return;
     }
+    c->w->current = c;
     if (events & EPOLLOUT) {
         c->blocked = false;
         if (c->out_head)
@@ -933,6 +947,7 @@ static void on_event(struct net_fd *nf, uint32_t events)
         else
             conn_read(c);
     }
+    current_end(c, was_dirty);
 }
 
 void net_conn__open(struct net_worker *w, int fd, const struct net_peer *peer, struct net_tls_session *tls,
@@ -982,10 +997,13 @@ void net_conn__batch_end(struct net_worker *w)
         c->is_resume = false;
         if (c->dead)
             continue;
+        bool was_dirty = c->is_dirty;
+        w->current = c;
         if (c->read_off)
             discard(c);
         else
             resumed(c);
+        current_end(c, was_dirty);
     }
     list = w->dirty;
     w->dirty = NULL;

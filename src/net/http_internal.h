@@ -195,6 +195,8 @@ struct net_worker {
     struct net_timer accept_again;
     atomic_bool accepting; /* cleared by the worker (release), looked at by the drain (acquire) */
     struct net_conn *conns, *dirty, *resume, *dead, *free_conns;
+    struct net_conn
+        *current; /* whose input is being worked on: flushed right after, not at the batch's end */
     struct net_req *free_reqs;
     struct net_block *free_blocks;
     struct net_out *free_outs;

@@ -514,6 +514,11 @@ void net_server_task_wake(struct rt_task *self, void *server)
     net_loop_wake(net_server_loop(server, rt_task_index(self)));
 }
 
+unsigned net_server_threads(const struct net_server *s)
+{
+    return s->workers_n;
+}
+
 struct net_loop *net_server_loop(struct net_server *s, unsigned index)
 {
     CHECK(index < s->workers_n);

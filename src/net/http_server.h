@@ -311,6 +311,7 @@ NODISCARD enum err net_server_run(struct net_server *s, unsigned index, struct r
 /* The same in the shape of rt_task_spec.run and .wake: arg is the server, the loop is rt_task_index(self). */
 NODISCARD enum err net_server_task(struct rt_task *self, void *server) RT_BLOCKS;
 void net_server_task_wake(struct rt_task *self, void *server);
+unsigned net_server_threads(const struct net_server *s);
 struct net_loop *net_server_loop(struct net_server *s, unsigned index);
 uint16_t net_server_port(const struct net_server *s, size_t listen_index); /* the bound port; 0 for uds */
 

@@ -21,7 +21,7 @@
 #include "base/check.h"
 #include "rt/task.h"
 
-enum { LOOP_EVENTS = 256, BEAT_MS = 250 };
+enum { LOOP_EVENTS = 256, BEAT_MS = 250, CORK_LOOPS = 16 };
 
 struct net_loop {
     int epoll_fd, wake_fd;
@@ -38,6 +38,16 @@ struct net_loop {
 };
 
 static _Thread_local struct net_loop *current;
+
+/* Messages of this thread that are held back, newest first, for up to CORK_LOOPS loops; others are posted at once. */
+struct corked {
+    struct net_loop *loop;
+    struct net_msg *newest, *oldest;
+};
+static _Thread_local struct {
+    unsigned depth;
+    struct corked v[CORK_LOOPS];
+} cork;
 
 struct net_loop *net_loop_current(void)
 {
@@ -167,13 +177,49 @@ void net_loop_wake(struct net_loop *loop)
     }
 }
 
-void net_loop_post(struct net_loop *loop, struct net_msg *m)
+/* Pushes a chain, newest first. */
+static void push(struct net_loop *loop, struct net_msg *newest, struct net_msg *oldest)
 {
     struct net_msg *head = atomic_load_explicit(&loop->inbox, memory_order_relaxed);
     do
-        m->next = head;
-    while (!atomic_compare_exchange_weak(&loop->inbox, &head, m));
+        oldest->next = head;
+    while (!atomic_compare_exchange_weak(&loop->inbox, &head, newest));
     net_loop_wake(loop);
+}
+
+void net_loop_post(struct net_loop *loop, struct net_msg *m)
+{
+    struct corked *k = NULL;
+    for (size_t i = 0; cork.depth > 0 && i < CORK_LOOPS && !k; i++)
+        if (cork.v[i].loop == loop || !cork.v[i].loop)
+            k = &cork.v[i];
+    if (!k) {
+        push(loop, m, m);
+        return;
+    }
+    if (!k->loop) {
+        *k = (struct corked){loop, m, m};
+        return;
+    }
+    m->next = k->newest;
+    k->newest = m;
+}
+
+void net_loop_cork(void)
+{
+    cork.depth++;
+}
+
+void net_loop_uncork(void)
+{
+    CHECK(cork.depth > 0);
+    if (--cork.depth > 0)
+        return;
+    for (size_t i = 0; i < CORK_LOOPS && cork.v[i].loop; i++) {
+        struct corked k = cork.v[i];
+        cork.v[i].loop = NULL;
+        push(k.loop, k.newest, k.oldest);
+    }
 }
 
 void net_loop_stop(struct net_loop *loop)
@@ -184,11 +230,8 @@ void net_loop_stop(struct net_loop *loop)
 
 void net_loop_at_batch_end(struct net_loop *loop, struct net_batch *b)
 {
-    struct net_batch **at = &loop->batches;
-    while (*at)
-        at = &(*at)->next;
-    b->next = NULL;
-    *at = b;
+    b->next = loop->batches;
+    loop->batches = b;
 }
 
 static int wait_for(struct net_loop *loop, int wait_ms)

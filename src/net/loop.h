@@ -78,7 +78,14 @@ static inline bool net_timer_armed(const struct net_timer *t)
 
 /* One wake-up per sleep of the loop, however many messages arrive. The message must not be posted already. */
 void net_loop_post(struct net_loop *loop, struct net_msg *m);
-/* Called once at the end of every iteration; register before the loop runs or on its thread. */
+/*
+ * A task that answers many requests at once: between cork and uncork the messages this thread posts are kept, uncork posts
+ * them with one wake-up per loop. Do not wait in between: what is corked is not on its way. Pairs may nest.
+ */
+void net_loop_cork(void);
+void net_loop_uncork(void);
+/* Called once at the end of every iteration; register before the loop runs or on its thread. The one registered last runs
+ * first, so what it answers still leaves with this iteration's output. */
 void net_loop_at_batch_end(struct net_loop *loop, struct net_batch *b);
 
 #endif

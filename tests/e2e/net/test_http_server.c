@@ -17,6 +17,7 @@
 
 #include "net/http_server.h"
 #include "net/loop.h"
+#include "net/outbox.h"
 #include "raw_http.h"
 #include "rt/chan.h"
 
@@ -28,6 +29,7 @@ struct rig {
     unsigned loops_n;
     uint16_t port;
     struct rt_chan *jobs; /* requests for the worker threads */
+    struct net_outbox *outbox;
     _Atomic int closes, releases, released_bad, rejects[NET_REJECT_COUNT], done, late, conns, inflight;
     _Atomic int done_status, done_complete;
     struct net_req *_Atomic held; /* by /hold */
@@ -74,6 +76,18 @@ static void defer(struct net_req *rq, void *ctx)
     (void)ctx;
     if (rt_chan_try_send(rig.jobs, rq) != ERR_OK)
         net_reply_problem(rq, ERR_BUSY, "work queue is full");
+}
+
+static void boxed(struct net_req *rq, void *ctx)
+{
+    (void)ctx;
+    net_outbox_put(rig.outbox, net_req_loop_index(rq), rq);
+}
+
+static void refused(void *item, enum err why, void *ctx)
+{
+    (void)ctx;
+    net_reply_problem(item, why, "not taken");
 }
 
 static void closed(struct net_req *rq, void *arg)
@@ -230,6 +244,7 @@ static const struct net_route routes[] = {
     {.method = "GET", .pattern = "/show/{a}/{rest*}", .fn = show, .headers = "X-Route: show\r\n"},
     {.method = "GET", .pattern = "/defer/{n}", .fn = defer},
     {.method = "POST", .pattern = "/defer/{n}", .fn = defer},
+    {.method = "GET", .pattern = "/boxed/{n}", .fn = boxed},
     {.method = "GET", .pattern = "/hold", .fn = hold},
     {.method = "GET", .pattern = "/pinned", .fn = pinned},
     {.method = "GET", .pattern = "/parts", .fn = parts},
@@ -253,7 +268,8 @@ static const struct net_route routes[] = {
 };
 
 /* Answers what /defer sent: "answer <n>"; n = "hold" waits until the next one came, so that order is turned round. */
-RT_BLOCKS static void *worker(void *arg)
+RT_BLOCKS
+static void *worker(void *arg)
 {
     (void)arg;
     struct net_req *kept = NULL;
@@ -282,7 +298,8 @@ RT_BLOCKS static void *worker(void *arg)
     return NULL;
 }
 
-RT_BLOCKS static void *loop_thread(void *arg)
+RT_BLOCKS
+static void *loop_thread(void *arg)
 {
     assert_int_equal(net_server_run(rig.server, (unsigned)(uintptr_t)arg, NULL), ERR_OK);
     return NULL;
@@ -331,6 +348,7 @@ static void rig_start_listen(struct net_limits limits, unsigned threads, const s
         .headers = "X-Always: 1\r\n",
     };
     assert_int_equal(net_server_create(&config, &rig.server), ERR_OK);
+    assert_int_equal(net_outbox_create(rig.server, rig.jobs, RT_REJECT, refused, NULL, &rig.outbox), ERR_OK);
     rig.port = net_server_port(rig.server, 0);
     rig.loops_n = threads;
     for (unsigned i = 0; i < threads; i++)
@@ -354,6 +372,7 @@ static void rig_stop(void)
     net_server_destroy(rig.server);
     assert_int_equal(rig.conns, 0);
     assert_int_equal(rig.inflight, 0);
+    net_outbox_destroy(rig.outbox);
     rt_chan_destroy(rig.jobs, NULL, NULL);
 }
 
@@ -517,6 +536,29 @@ static void pipelined_requests_are_answered_in_order_also_when_tasks_answer_out_
             assert_true(r.body_n == sizeof big && memcmp(r.body, big, sizeof big) == 0);
         raw_free(&r);
     }
+    raw_close(&c);
+    rig_stop();
+}
+
+static void an_outbox_carries_an_iterations_requests_and_answers_what_is_not_taken(void **state)
+{
+    (void)state;
+    rig_start((struct net_limits){.max_pipeline = 40});
+    struct raw_conn c;
+    struct raw_response r;
+    raw_connect(&c, rig.port);
+    for (int i = 0; i < 30; i++)
+        raw_puts(&c, "GET /boxed/b HTTP/1.1\r\nHost: x\r\n\r\n");
+    for (int i = 0; i < 30; i++) {
+        raw_read(&c, false, &r);
+        expect(&r, 200, "answer b");
+        raw_free(&r);
+    }
+    rt_chan_close(rig.jobs);
+    raw_puts(&c, "GET /boxed/b HTTP/1.1\r\nHost: x\r\n\r\n");
+    raw_read(&c, false, &r);
+    expect(&r, 503, "not taken");
+    raw_free(&r);
     raw_close(&c);
     rig_stop();
 }
@@ -1295,7 +1337,8 @@ static void several_loops_share_one_port(void **state)
     rig_stop();
 }
 
-RT_BLOCKS static void draining_answers_what_runs_refuses_what_is_new_and_ends(void **state)
+RT_BLOCKS
+static void draining_answers_what_runs_refuses_what_is_new_and_ends(void **state)
 {
     (void)state;
     rig_start((struct net_limits){0});
@@ -1331,7 +1374,8 @@ RT_BLOCKS static void draining_answers_what_runs_refuses_what_is_new_and_ends(vo
     rig_stop();
 }
 
-RT_BLOCKS static void a_server_without_connections_drains_at_once(void **state)
+RT_BLOCKS
+static void a_server_without_connections_drains_at_once(void **state)
 {
     (void)state;
     struct net_listen listen = {.bind = "127.0.0.1:0"};
@@ -1369,6 +1413,7 @@ int main(void)
         cmocka_unit_test(unknown_paths_are_404_and_unknown_methods_405_with_allow),
         cmocka_unit_test(head_gets_the_headers_of_get_and_no_body),
         cmocka_unit_test(pipelined_requests_are_answered_in_order_also_when_tasks_answer_out_of_order),
+        cmocka_unit_test(an_outbox_carries_an_iterations_requests_and_answers_what_is_not_taken),
         cmocka_unit_test(more_pipelined_requests_than_the_limit_wait_and_are_all_answered),
         cmocka_unit_test(bytes_that_come_one_by_one_make_the_same_requests),
         cmocka_unit_test(connection_close_and_http_1_0_are_honoured),

@@ -1,0 +1,103 @@
+#include "net/outbox.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "net/http_server.h"
+#include "net/loop.h"
+#include "rt/chan.h"
+
+enum { HELD = 256 }; /* more than one iteration usually brings; a full one is sent at once */
+
+struct lane {
+    struct net_batch batch;
+    struct net_outbox *o;
+    size_t n;
+    void *items[HELD];
+};
+
+struct net_outbox {
+    struct rt_chan *to;
+    enum rt_policy policy;
+    net_outbox_refused *refused;
+    void *ctx;
+    unsigned lanes_n;
+    struct lane lanes[];
+};
+
+static void lane_push(struct lane *l)
+{
+    struct net_outbox *o = l->o;
+    for (size_t i = 0; i < l->n; i++) {
+        void *dropped = NULL;
+        enum err e = rt_chan_push_drop_oldest(o->to, l->items[i], &dropped);
+        if (e != ERR_OK)
+            o->refused(l->items[i], e, o->ctx);
+        else if (dropped)
+            o->refused(dropped, ERR_BUSY, o->ctx);
+    }
+    l->n = 0;
+}
+
+static void lane_send(struct lane *l)
+{
+    struct net_outbox *o = l->o;
+    size_t sent = 0;
+    enum err e = ERR_OK;
+    while (sent < l->n && e == ERR_OK) {
+        size_t n = 0;
+        e = rt_chan_try_send_batch(o->to, l->items + sent, l->n - sent, &n);
+        sent += e == ERR_OK ? n : 0;
+    }
+    for (; sent < l->n; sent++)
+        o->refused(l->items[sent], e, o->ctx);
+    l->n = 0;
+}
+
+static void lane_flush(struct lane *l)
+{
+    if (l->n == 0)
+        return;
+    if (l->o->policy == RT_DROP_OLDEST)
+        lane_push(l);
+    else
+        lane_send(l);
+}
+
+static void lane_batch(struct net_batch *b)
+{
+    lane_flush((struct lane *)(void *)b);
+}
+
+enum err net_outbox_create(struct net_server *s, struct rt_chan *to, enum rt_policy policy,
+                           net_outbox_refused *refused, void *ctx, struct net_outbox **out_outbox)
+{
+    unsigned lanes = net_server_threads(s);
+    struct net_outbox *o = calloc(1, sizeof *o + lanes * sizeof(struct lane));
+    if (!o)
+        return ERR_NO_MEMORY;
+    *o = (struct net_outbox){.to = to, .policy = policy, .refused = refused, .ctx = ctx, .lanes_n = lanes};
+    for (unsigned i = 0; i < lanes; i++) {
+        o->lanes[i].o = o;
+        o->lanes[i].batch.fn = lane_batch;
+        net_loop_at_batch_end(net_server_loop(s, i), &o->lanes[i].batch);
+    }
+    *out_outbox = o;
+    return ERR_OK;
+}
+
+void net_outbox_destroy(struct net_outbox *o)
+{
+    for (unsigned i = 0; o && i < o->lanes_n; i++)
+        CHECK(o->lanes[i].n == 0);
+    free(o);
+}
+
+void net_outbox_put(struct net_outbox *o, unsigned loop_index, void *item)
+{
+    CHECK(loop_index < o->lanes_n && item);
+    struct lane *l = &o->lanes[loop_index];
+    if (l->n == HELD)
+        lane_flush(l);
+    l->items[l->n++] = item;
+}

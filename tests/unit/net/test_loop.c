@@ -1,0 +1,225 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "net/loop.h"
+
+static char trail[64];
+static size_t trail_n;
+
+static void mark(char c)
+{
+    if (trail_n + 1 < sizeof trail)
+        trail[trail_n++] = c;
+    trail[trail_n] = 0;
+}
+
+struct timer {
+    struct net_timer t;
+    char name;
+};
+
+static void fired(struct net_timer *t)
+{
+    mark(((struct timer *)(void *)t)->name);
+}
+
+static void timers_fire_in_order_once_and_can_be_moved_or_cancelled(void **state)
+{
+    (void)state;
+    struct clock_manual clock;
+    struct net_loop *loop;
+    clock_manual_init(&clock, 1000);
+    assert_int_equal(net_loop_create(&clock.clock, &loop), ERR_OK);
+    struct timer a = {{.fn = fired}, 'a'}, b = {{.fn = fired}, 'b'}, c = {{.fn = fired}, 'c'},
+                 d = {{.fn = fired}, 'd'};
+    int64_t now = net_loop_now_ns(loop), ms = 1000000;
+    trail_n = 0;
+    net_timer_set(loop, &a.t, now + 30 * ms);
+    net_timer_set(loop, &b.t, now + 10 * ms);
+    net_timer_set(loop, &c.t, now + 20 * ms);
+    net_timer_set(loop, &d.t, now + 5 * ms);
+    net_timer_set(loop, &a.t, now + 15 * ms); /* moved */
+    net_timer_cancel(loop, &d.t);
+    net_timer_cancel(loop, &d.t);
+    net_loop_once(loop, 0);
+    assert_int_equal(trail_n, 0);
+    clock_manual_advance_ms(&clock, 15);
+    net_loop_once(loop, 0);
+    assert_string_equal(trail, "ba");
+    assert_false(net_timer_armed(&a.t));
+    clock_manual_advance_ms(&clock, 100);
+    net_loop_once(loop, 0);
+    net_loop_once(loop, 0);
+    assert_string_equal(trail, "bac");
+    net_loop_destroy(loop);
+}
+
+struct peer {
+    struct net_fd nf;
+    struct net_loop *loop;
+    struct net_fd *remove;
+    char name;
+};
+
+static void readable(struct net_fd *nf, uint32_t events)
+{
+    struct peer *p = (struct peer *)(void *)nf;
+    assert_true(events & EPOLLIN);
+    mark(p->name);
+    if (p->remove)
+        net_loop_remove(p->loop, p->remove);
+}
+
+static void a_descriptor_removed_during_an_iteration_is_not_called_any_more(void **state)
+{
+    (void)state;
+    struct net_loop *loop;
+    assert_int_equal(net_loop_create(NULL, &loop), ERR_OK);
+    int one[2], two[2];
+    assert_int_equal(pipe(one), 0);
+    assert_int_equal(pipe(two), 0);
+    struct peer a = {{.fd = one[0], .fn = readable}, loop, NULL, 'a'},
+                b = {{.fd = two[0], .fn = readable}, loop, NULL, 'b'};
+    a.remove = &b.nf;
+    b.remove = &a.nf; /* whichever comes first ends the other */
+    assert_int_equal(net_loop_add(loop, &a.nf, EPOLLIN), ERR_OK);
+    assert_int_equal(net_loop_add(loop, &b.nf, EPOLLIN), ERR_OK);
+    assert_int_equal(write(one[1], "x", 1), 1);
+    assert_int_equal(write(two[1], "x", 1), 1);
+    trail_n = 0;
+    net_loop_once(loop, 0);
+    assert_int_equal(trail_n, 1);
+    net_loop_remove(loop, &a.nf);
+    net_loop_remove(loop, &b.nf);
+    net_loop_destroy(loop);
+    for (int i = 0; i < 2; i++) {
+        close(one[i]);
+        close(two[i]);
+    }
+}
+
+struct note {
+    struct net_msg m;
+    unsigned from, number;
+};
+
+enum { SENDERS = 3, NOTES = 20000 };
+static struct net_loop *shared;
+static unsigned next_of[SENDERS], received;
+static struct note notes[SENDERS][NOTES];
+
+static void note_arrived(struct net_msg *m)
+{
+    struct note *n = (struct note *)(void *)m;
+    assert_int_equal(n->number, next_of[n->from]++); /* in the sender's order */
+    assert_ptr_equal(net_loop_current(), shared);
+    if (++received == SENDERS * NOTES)
+        net_loop_stop(shared);
+}
+
+static void *sender(void *arg)
+{
+    unsigned me = (unsigned)(uintptr_t)arg;
+    for (unsigned i = 0; i < NOTES; i++) {
+        notes[me][i] = (struct note){{.fn = note_arrived}, me, i};
+        if (i % 7 == 0 && me == 1)
+            net_loop_cork();
+        net_loop_post(shared, &notes[me][i].m);
+        if ((i % 7 == 6 || i == NOTES - 1) && me == 1)
+            net_loop_uncork();
+    }
+    return NULL;
+}
+
+RT_BLOCKS
+static void messages_of_one_sender_arrive_in_order_and_none_is_lost(void **state)
+{
+    (void)state;
+    assert_int_equal(net_loop_create(NULL, &shared), ERR_OK);
+    pthread_t threads[SENDERS];
+    for (uintptr_t i = 0; i < SENDERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, sender, (void *)i), 0);
+    assert_int_equal(net_loop_run(shared, NULL),
+                     ERR_OK); /* ends with the last message, or the test hangs */
+    assert_int_equal(received, SENDERS * NOTES);
+    for (int i = 0; i < SENDERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_null(net_loop_current());
+    net_loop_destroy(shared);
+}
+
+static void corked(struct net_msg *m)
+{
+    (void)m;
+    mark('m');
+}
+
+static void corked_messages_leave_with_the_outermost_uncork(void **state)
+{
+    (void)state;
+    struct net_loop *loop;
+    assert_int_equal(net_loop_create(NULL, &loop), ERR_OK);
+    struct net_msg m[3] = {{.fn = corked}, {.fn = corked}, {.fn = corked}};
+    trail_n = 0;
+    net_loop_cork();
+    net_loop_post(loop, &m[0]);
+    net_loop_cork();
+    net_loop_post(loop, &m[1]);
+    net_loop_uncork();
+    net_loop_post(loop, &m[2]);
+    net_loop_once(loop, 0);
+    assert_int_equal(trail_n, 0);
+    net_loop_uncork();
+    net_loop_once(loop, 0);
+    assert_string_equal(trail, "mmm");
+    net_loop_destroy(loop);
+}
+
+struct end {
+    struct net_batch b;
+    char name;
+};
+
+static void batch_ended(struct net_batch *b)
+{
+    mark(((struct end *)(void *)b)->name);
+}
+
+static void batch_ends_run_after_everything_else_the_last_registered_first(void **state)
+{
+    (void)state;
+    struct net_loop *loop;
+    assert_int_equal(net_loop_create(NULL, &loop), ERR_OK);
+    struct end a = {{.fn = batch_ended}, 'a'}, b = {{.fn = batch_ended}, 'b'};
+    struct net_msg m = {.fn = corked};
+    struct timer t = {{.fn = fired}, 't'};
+    net_loop_at_batch_end(loop, &a.b);
+    net_loop_at_batch_end(loop, &b.b);
+    net_loop_post(loop, &m);
+    net_timer_set(loop, &t.t, net_loop_now_ns(loop));
+    trail_n = 0;
+    net_loop_once(loop, 0);
+    assert_string_equal(trail, "mtba");
+    net_loop_destroy(loop);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(timers_fire_in_order_once_and_can_be_moved_or_cancelled),
+        cmocka_unit_test(a_descriptor_removed_during_an_iteration_is_not_called_any_more),
+        cmocka_unit_test(messages_of_one_sender_arrive_in_order_and_none_is_lost),
+        cmocka_unit_test(corked_messages_leave_with_the_outermost_uncork),
+        cmocka_unit_test(batch_ends_run_after_everything_else_the_last_registered_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
