@@ -2,6 +2,8 @@
  * two-limb divisor. */
 #include "base/u256.h"
 
+#include "base/check.h"
+
 typedef unsigned __int128 u128; /* local shorthand for a compiler type */
 
 struct u256 u256_from_u128(u128 v)
@@ -95,15 +97,8 @@ static uint64_t quotient_digit(uint64_t *u, const uint64_t v[2])
     }
     u128 p0 = digit * v[0], p1 = digit * v[1] + (p0 >> 64);
     const uint64_t product[3] = {(uint64_t)p0, (uint64_t)p1, (uint64_t)(p1 >> 64)};
-    if (limbs_sub(u, product, 3)) {
-        /* The guess was one too high (rare): give one divisor back. The carry out cancels the borrow. */
-        digit--;
-        u128 c = (u128)u[0] + v[0];
-        u[0] = (uint64_t)c;
-        c = (u128)u[1] + v[1] + (c >> 64);
-        u[1] = (uint64_t)c;
-        u[2] += (uint64_t)(c >> 64);
-    }
+    /* With two limbs the loop above has seen the whole divisor: the digit is exact, not one too high as in general. */
+    CHECK(limbs_sub(u, product, 3) == 0);
     return (uint64_t)digit;
 }
 

@@ -46,7 +46,10 @@ uint32_t store_frame_len(const struct store_layout *l, size_t payload_len);
 /* The largest payload a segment can hold. */
 uint32_t store_frame_payload_max(const struct store_layout *l);
 
-/* Writes store_frame_len() bytes. parts are concatenated to the payload; f->payload is ignored. */
+/*
+ * Writes store_frame_len() bytes. parts are concatenated to the payload; f->payload is ignored. Unless zero
+ * sectors are counted, no sector that holds payload may be zero throughout (text never is): it is a bug.
+ */
 void store_frame_encode(const struct store_layout *l, const struct store_frame *f,
                         const struct bytes *parts, size_t n_parts, uint8_t *out);
 

@@ -77,6 +77,8 @@ struct journal_walk {
     store_replay_fn *fn;
     void *ctx;
     struct store_journal_report *report;
+    struct store_pos last; /* the last valid frame; segment 0: none */
+    uint32_t last_len;
 };
 
 void journal__segment_name(char out[32], uint32_t segment_no);

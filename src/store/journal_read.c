@@ -341,6 +341,8 @@ static enum err walk_one(struct journal_walk *w, struct store_pos at, uint32_t *
     if (e == ERR_OK) {
         w->report->frames++;
         w->report->bytes += len;
+        w->last = at;
+        w->last_len = len;
         *out_len = len;
     }
     return e;

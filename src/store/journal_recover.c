@@ -13,6 +13,11 @@
  *   corruption  anything else. It is reported with file, byte and reason, and never repaired here.
  *
  * A power cut while wiping only leaves more zeros, so the next opening comes to the same verdict.
+ *
+ * What was read may still not be on the device: when a flush failed and only the process was restarted, the page cache
+ * answers with bytes that the kernel has given up writing. The one frame that can be in that state is the last one (the
+ * journal closed itself behind it), so it is written and flushed once more before anything is built on it, with zeros
+ * behind it where a wipe may have failed the same way; and so are the names of the files.
  */
 #include "store/journal_internal.h"
 
@@ -174,9 +179,20 @@ static enum err visibly_missing(struct journal_walk *w, const struct tail *t, bo
     return e;
 }
 
-static enum err wipe(struct journal_walk *w, const struct tail *t, uint32_t last) RT_BLOCKS
+static enum err write_zeros(struct store_file *f, uint32_t at, uint32_t end) RT_BLOCKS
 {
     static _Alignas(STORE_PAGE) const uint8_t zeros[64 * 1024];
+    enum err e = ERR_OK;
+    while (at < end && e == ERR_OK) {
+        uint32_t n = end - at < sizeof zeros ? end - at : (uint32_t)sizeof zeros;
+        e = store_file_pwrite(f, zeros, n, at);
+        at += n;
+    }
+    return e;
+}
+
+static enum err wipe(struct journal_walk *w, const struct tail *t, uint32_t last) RT_BLOCKS
+{
     uint32_t end = (last + STORE_SECTOR - 1) / STORE_SECTOR * STORE_SECTOR;
     w->report->torn_bytes += end - t->wipe_from;
     if (w->j->cfg.read_only)
@@ -187,11 +203,7 @@ static enum err wipe(struct journal_walk *w, const struct tail *t, uint32_t last
     enum err e = store_file_open(w->j->cfg.disk, path, STORE_WRITE, &f);
     if (e)
         return e;
-    for (uint32_t at = t->wipe_from; at < end && e == ERR_OK;) {
-        uint32_t n = end - at < sizeof zeros ? end - at : (uint32_t)sizeof zeros;
-        e = store_file_pwrite(f, zeros, n, at);
-        at += n;
-    }
+    e = write_zeros(f, t->wipe_from, end);
     if (e == ERR_OK)
         e = store_file_sync(f);
     store_file_close(f);
@@ -203,12 +215,14 @@ static enum err judge_tail(struct journal_walk *w, const struct tail *t, uint32_
 {
     bool zero, later, missing;
     uint32_t last;
+    if (t->segment != last_segment) {
+        w->report->group_missing = true;
+        return journal__damage(w->report, t->segment, t->at,
+                               "frame is not valid, and a later segment exists");
+    }
     enum err e = journal__rest_is_zero(w, t->segment, t->wipe_from, &zero, &last);
     if (e || zero)
         return e;
-    if (t->segment != last_segment)
-        return journal__damage(w->report, t->segment, t->at,
-                               "frame is not valid, and a later segment exists");
     e = later_frame_exists(w, t->segment, t->at ? t->at : STORE_SEGMENT_HEADER, &later);
     if (e)
         return e;
@@ -345,6 +359,45 @@ static enum err adopt_spare(struct store_journal *j, const struct found *x) RT_B
     return e;
 }
 
+/* Writes the last frame (with its segment's header when it is the first) and the zeros behind it once more. */
+static enum err harden_segment(struct journal_walk *w, uint32_t no, uint32_t from, uint32_t end) RT_BLOCKS
+{
+    struct store_journal *j = w->j;
+    char path[STORE_PATH_MAX];
+    struct store_file *f;
+    const uint8_t *p;
+    store_journal_segment_path(path, j->dir, no);
+    enum err e = store_file_open(j->cfg.disk, path, STORE_WRITE, &f);
+    if (e)
+        return e;
+    if (from < end)
+        e = journal__window(w, no, from, end - from, &p);
+    if (e == ERR_OK && from < end)
+        e = store_file_pwrite(f, p, end - from, from);
+    uint32_t rest = j->cfg.layout.segment_bytes - end,
+             reach = j->cfg.frame_bytes_max + STORE_SEGMENT_HEADER;
+    if (e == ERR_OK)
+        e = write_zeros(f, end, end + (rest < reach ? rest : reach));
+    if (e == ERR_OK)
+        e = store_file_sync(f);
+    store_file_close(f);
+    return e;
+}
+
+static enum err harden(struct journal_walk *w, const struct tail *t) RT_BLOCKS
+{
+    enum err e = store_disk_sync_dir(w->j->cfg.disk, w->j->dir);
+    uint32_t last_end = w->last.offset + w->last_len;
+    uint32_t from = w->last.offset == STORE_SEGMENT_HEADER ? 0 : w->last.offset;
+    if (e == ERR_OK && w->last.segment && w->last.segment != t->segment)
+        e = harden_segment(w, w->last.segment, from, last_end);
+    if (e || !t->segment)
+        return e;
+    if (w->last.segment == t->segment)
+        return harden_segment(w, t->segment, from, last_end);
+    return harden_segment(w, t->segment, t->wipe_from, t->wipe_from);
+}
+
 static enum err open_active(struct store_journal *j, const struct tail *t) RT_BLOCKS
 {
     char path[STORE_PATH_MAX];
@@ -431,6 +484,8 @@ enum err journal__recover(struct store_journal *j, store_replay_fn *fn, void *ct
         e = recover_segments(&w, &x, &t);
     else if (j->cfg.resume.pos.segment)
         e = journal__damage(report, j->cfg.resume.pos.segment, 0, "segment of the checkpoint is missing");
+    if (e == ERR_OK && !j->cfg.read_only)
+        e = harden(&w, &t);
     journal__walk_fini(&w);
     if (e == ERR_OK || e == ERR_CORRUPT)
         set_head(j, &w, &t);

@@ -271,6 +271,8 @@ static enum err write_part(struct memfs *fs, struct memfs_inode *inode, const ui
 
 enum err memfs_write(struct memfs *fs, struct memfs_inode *inode, const void *p, size_t n, uint64_t at)
 {
+    if (n == 0)
+        return ERR_OK; /* does not extend the file, as pwrite(2) does not */
     for (size_t done = 0; done < n;) {
         size_t i = (size_t)((at + done) / STORE_PAGE), off = (size_t)((at + done) % STORE_PAGE);
         size_t part = n - done < STORE_PAGE - off ? n - done : STORE_PAGE - off;

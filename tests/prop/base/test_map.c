@@ -160,27 +160,26 @@ static bool before(const struct heap_node *a, const struct heap_node *b)
     return heap_entry(a, struct item, node)->rank < heap_entry(b, struct item, node)->rank;
 }
 
-static void heap_always_has_the_least_on_top(void **state)
+/* One heap of at most `keys` elements: pushed, moved and removed at random, then emptied in order. */
+static void play_heap(struct rng *r, size_t keys, size_t steps)
 {
-    (void)state;
-    struct rng r = seed_rng("heap");
     static struct item items[KEYS];
     struct heap h;
-    assert_int_equal(heap_init(&h, 0, KEYS, before), ERR_OK);
-    for (size_t step = 0; step < STEPS; step++) {
-        struct item *i = &items[rng_below(&r, KEYS)];
+    assert_int_equal(heap_init(&h, 0, keys, before), ERR_OK);
+    for (size_t step = 0; step < steps; step++) {
+        struct item *i = &items[rng_below(r, keys)];
         if (!heap_has(&i->node)) {
-            i->rank = rng_between(&r, -100, 100);
+            i->rank = rng_between(r, -100, 100);
             assert_int_equal(heap_push(&h, &i->node), ERR_OK);
-        } else if (rng_below(&r, 2)) {
-            i->rank = rng_between(&r, -100, 100);
+        } else if (rng_below(r, 2)) {
+            i->rank = rng_between(r, -100, 100);
             heap_fix(&h, &i->node);
         } else {
             heap_remove(&h, &i->node);
         }
         size_t n = 0;
         int64_t least = INT64_MAX;
-        for (size_t k = 0; k < KEYS; k++) {
+        for (size_t k = 0; k < keys; k++) {
             if (!heap_has(&items[k].node))
                 continue;
             n++;
@@ -196,6 +195,15 @@ static void heap_always_has_the_least_on_top(void **state)
         last = heap_entry(node, struct item, node)->rank;
     }
     heap_fini(&h);
+}
+
+static void heap_always_has_the_least_on_top(void **state)
+{
+    (void)state;
+    struct rng r = seed_rng("heap");
+    play_heap(&r, KEYS, STEPS / 4);
+    for (size_t round = 0; round < 400; round++) /* small heaps meet every shape of the last level */
+        play_heap(&r, 1 + round % 20, 200);
 }
 
 int main(void)

@@ -354,6 +354,7 @@ static void well_formed_documents_pass_and_malformed_ones_do_not(void **state)
                                       "\"\\ud800\"",
                                       "\"\\udc00\"",
                                       "\"\\ud800\\u0041\"",
+                                      "\"\\ud800\\ud800\"",
                                       "\"\\ud800x\"",
                                       "\"\n\"",
                                       "\"\t\"",

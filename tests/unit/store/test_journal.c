@@ -327,6 +327,33 @@ static void the_oldest_segment_can_be_dropped_and_a_gap_is_corruption(void **sta
 }
 
 RT_BLOCKS
+static void segments_that_lost_all_their_bytes_are_corruption(void **state)
+{
+    (void)state;
+    for (uint32_t no = 1; no <= 3; no++) {
+        struct fixture x;
+        struct store_pos pos;
+        setup_faulty(&x);
+        assert_int_equal(reopen(&x), ERR_OK);
+        for (int i = 0; i < 25; i++) {
+            assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+            assert_int_equal(append(&x, 300, &pos), ERR_OK);
+        }
+        char path[STORE_PATH_MAX];
+        struct store_file *f;
+        store_journal_segment_path(path, "j", no);
+        assert_int_equal(store_file_open(x.disk, path, STORE_WRITE, &f), ERR_OK);
+        assert_int_equal(store_file_truncate(f, 0), ERR_OK);
+        assert_int_equal(store_file_allocate(f, SEGMENT), ERR_OK);
+        store_file_close(f);
+        assert_int_equal(reopen(&x), ERR_CORRUPT);
+        assert_string_equal(x.report.bad_file, path + 2);
+        assert_true(x.report.group_missing);
+        teardown(&x);
+    }
+}
+
+RT_BLOCKS
 static void a_foreign_stream_and_a_newer_epoch_are_refused(void **state)
 {
     (void)state;
@@ -570,6 +597,7 @@ int main(void)
         cmocka_unit_test(replay_from_a_group_gives_that_group_and_all_after_it),
         cmocka_unit_test(opening_resumes_behind_a_checkpoint),
         cmocka_unit_test(the_oldest_segment_can_be_dropped_and_a_gap_is_corruption),
+        cmocka_unit_test(segments_that_lost_all_their_bytes_are_corruption),
         cmocka_unit_test(a_foreign_stream_and_a_newer_epoch_are_refused),
         cmocka_unit_test(damage_can_be_opened_for_reading_only),
         cmocka_unit_test(packed_segments_are_read_and_replayed_through_their_owner),
