@@ -1,15 +1,17 @@
 /*
  * Group commit: 64 writers, each waiting for its own record, against what the device can flush at all. The writers live
- * on one loop, as connections do: it sends a new record for each that was answered.
+ * on two loops, as connections do: a loop sends a new record for each that was answered.
  *
  *   bench.journal [directory] [seconds] [buffered]
  *
- * First the raw rate: one page at a time into a preallocated file, each durable before the next. Then the journal: one
+ * Raw rate: a frame's worth of bytes at a time into a preallocated file, each durable before the next. Journal: one
  * committer takes what is waiting, appends it as one group and answers. A group is one flush, so records per second can
  * reach flushes per second times records per group; the last line says how much of that is reached (the bar is 0.80).
+ * A group takes at most half of the writers: the other half gets ready while the device works, instead of everybody
+ * waiting for everybody.
  *
- * One idle-priority thread per core keeps the processors awake throughout: where they sleep between flushes, the raw
- * loop measures how long waking up takes instead of the device. The raw rate is taken before and after, the better counts.
+ * The two take turns in short slices and the median slice counts, so that somebody else's disk traffic hits both. On a
+ * busy machine even that is noise; the line "device busy" is not: the share of the time in which a flush was under way.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -23,17 +25,38 @@
 #include "rt/chan.h"
 #include "store/journal.h"
 
-enum { WRITERS = 64, RECORD = 256, SEGMENT = 64 << 20 };
-
-struct job {
-    uint8_t record[RECORD];
+enum {
+    WRITERS = 64,
+    RECORD = 256,
+    SEGMENT = 64 << 20,
+    SLICES = 15,
+    FRAME = 12288,
+    LOOPS = 2,
+    GROUP_MAX = WRITERS / 2
 };
 
 struct bench {
     struct store_journal *j;
-    struct rt_chan *queue, *answers;
-    double seconds;
-    uint64_t answered, groups;
+    struct store_file *raw;
+    bool direct;
+    uint8_t *page;
+    uint64_t raw_at;
+    struct rt_chan *queue, *answers[LOOPS];
+    double seconds;   /* of a slice */
+    double journal_s; /* all slices together */
+    struct obs_metrics *reg;
+    struct obs_hist *flush;
+    _Atomic uint64_t answered, groups; /* of the current slice; relaxed */
+};
+
+struct record {
+    unsigned loop;
+    uint8_t bytes[RECORD];
+};
+
+struct loop {
+    struct bench *b;
+    unsigned no;
 };
 
 static double now_s(void)
@@ -41,40 +64,33 @@ static double now_s(void)
     return (double)clock_mono_ns(clock_real()) / 1e9;
 }
 
-static _Atomic bool awake = true; /* relaxed */
-
-static void *stay_awake(void *arg)
+RT_BLOCKS
+static void append(struct bench *b, const struct bytes *parts, size_t n)
 {
-    struct sched_param lowest = {0};
-    pthread_setschedparam(pthread_self(), SCHED_IDLE, &lowest);
-    while (atomic_load_explicit(&awake, memory_order_relaxed))
-        ;
-    return arg;
+    struct store_head h;
+    struct store_pos pos;
+    store_journal_head(b->j, &h);
+    struct store_frame f = {.group_no = h.last_group + 1, .first_seq = h.next_seq, .prev_root = h.root};
+    f.count = (uint32_t)n;
+    sha256_of(h.root.b, 32, &f.new_root);
+    enum err e;
+    while ((e = store_journal_append(b->j, &f, parts, n, &pos)) == ERR_NO_SPACE)
+        sched_yield(); /* the keeper is behind */
+    CHECK(e == ERR_OK);
 }
 
 RT_BLOCKS
-static void *loop(void *arg)
+static void answer(struct bench *b, void **items, size_t n)
 {
-    struct bench *b = arg;
-    static struct job jobs[WRITERS];
-    void *items[WRITERS];
-    size_t n = WRITERS, sent, waiting = 0;
-    for (size_t i = 0; i < WRITERS; i++) {
-        memset(jobs[i].record, 'r', RECORD);
-        items[i] = &jobs[i];
+    void *mine[WRITERS];
+    for (unsigned l = 0; l < LOOPS; l++) {
+        size_t m = 0, sent;
+        for (size_t i = 0; i < n; i++)
+            if (((struct record *)items[i])->loop == l)
+                mine[m++] = items[i];
+        if (m)
+            CHECK(rt_chan_try_send_batch(b->answers[l], mine, m, &sent) == ERR_OK && sent == m);
     }
-    double end = now_s() + b->seconds;
-    do {
-        if (now_s() < end) {
-            CHECK(rt_chan_try_send_batch(b->queue, items, n, &sent) == ERR_OK && sent == n);
-            waiting += n;
-        }
-        CHECK(rt_chan_recv_batch(b->answers, items, WRITERS, deadline_in_ms(10000), &n) == ERR_OK);
-        waiting -= n;
-        b->answered += n;
-    } while (waiting > 0);
-    rt_chan_close(b->queue);
-    return NULL;
 }
 
 RT_BLOCKS
@@ -84,22 +100,12 @@ static void *committer(void *arg)
     void *items[WRITERS];
     struct bytes parts[WRITERS];
     size_t n;
-    while (rt_chan_recv_batch(b->queue, items, WRITERS, deadline_in_ms(10000), &n) == ERR_OK) {
-        struct store_head h;
-        struct store_pos pos;
+    while (rt_chan_recv_batch(b->queue, items, GROUP_MAX, deadline_in_ms(60000), &n) == ERR_OK) {
         for (size_t i = 0; i < n; i++)
-            parts[i] = bytes_of(((struct job *)items[i])->record, RECORD);
-        store_journal_head(b->j, &h);
-        struct store_frame f = {.group_no = h.last_group + 1, .first_seq = h.next_seq, .prev_root = h.root};
-        f.count = (uint32_t)n;
-        sha256_of(h.root.b, 32, &f.new_root);
-        enum err e;
-        while ((e = store_journal_append(b->j, &f, parts, n, &pos)) == ERR_NO_SPACE)
-            sched_yield(); /* the keeper is behind */
-        CHECK(e == ERR_OK);
-        b->groups++;
-        size_t sent;
-        CHECK(rt_chan_try_send_batch(b->answers, items, n, &sent) == ERR_OK && sent == n);
+            parts[i] = bytes_of(((struct record *)items[i])->bytes, RECORD);
+        append(b, parts, n);
+        atomic_fetch_add_explicit(&b->groups, 1, memory_order_relaxed);
+        answer(b, items, n);
     }
     return NULL;
 }
@@ -109,67 +115,87 @@ static void *keeper(void *arg)
 {
     struct bench *b = arg;
     while (!store_journal_failed(b->j)) {
-        if (store_journal_wants_spare(b->j))
-            (void)!store_journal_prepare_spare(b->j);
+        if (store_journal_wants_spare(b->j) && store_journal_prepare_spare(b->j))
+            return NULL;
         usleep(20000);
     }
     return NULL;
 }
 
-/* Durable writes per second of `bytes` each, one after the other. */
+/* Half of the writers for the length of a slice. */
 RT_BLOCKS
-static double raw_rate(const char *dir, size_t bytes, double seconds, bool direct)
+static void *loop_run(void *arg)
 {
-    char path[STORE_PATH_MAX];
-    struct store_file *f;
-    snprintf(path, sizeof path, "%s/raw", dir);
-    unsigned flags = STORE_WRITE | STORE_CREATE | (direct ? STORE_DIRECT | STORE_DSYNC : 0);
-    if (store_file_open(store_disk_real(), path, flags, &f)) {
-        direct = false;
-        CHECK(store_file_open(store_disk_real(), path, STORE_WRITE | STORE_CREATE, &f) == ERR_OK);
+    struct loop *l = arg;
+    struct bench *b = l->b;
+    struct record records[WRITERS / LOOPS];
+    void *items[WRITERS / LOOPS];
+    size_t n = WRITERS / LOOPS, sent, waiting = 0;
+    for (size_t i = 0; i < n; i++) {
+        memset(records[i].bytes, 'r', RECORD);
+        records[i].loop = l->no;
+        items[i] = &records[i];
     }
-    CHECK(store_file_allocate(f, SEGMENT) == ERR_OK);
-    CHECK(store_file_sync(f) == ERR_OK);
-    uint8_t *page = aligned_alloc(STORE_PAGE, bytes);
-    memset(page, 'w', bytes);
-    uint64_t n = 0, at = 0;
+    double start = now_s();
+    do {
+        if (now_s() - start < b->seconds) {
+            CHECK(rt_chan_try_send_batch(b->queue, items, n, &sent) == ERR_OK && sent == n);
+            waiting += n;
+        }
+        CHECK(rt_chan_recv_batch(b->answers[l->no], items, WRITERS / LOOPS, deadline_in_ms(60000), &n) ==
+              ERR_OK);
+        waiting -= n;
+        atomic_fetch_add_explicit(&b->answered, n, memory_order_relaxed);
+    } while (waiting > 0);
+    return NULL;
+}
+
+/* Records per second. */
+RT_BLOCKS
+static double journal_slice(struct bench *b, double seconds)
+{
+    pthread_t t[LOOPS];
+    struct loop l[LOOPS];
+    b->seconds = seconds;
+    b->answered = b->groups = 0;
+    double start = now_s();
+    for (unsigned i = 0; i < LOOPS; i++) {
+        l[i] = (struct loop){b, i};
+        CHECK(pthread_create(&t[i], NULL, loop_run, &l[i]) == 0);
+    }
+    for (unsigned i = 0; i < LOOPS; i++)
+        pthread_join(t[i], NULL);
+    double took = now_s() - start;
+    b->journal_s += took;
+    return (double)b->answered / took;
+}
+
+/* Durable writes per second, one after the other. */
+RT_BLOCKS
+static double raw_slice(struct bench *b, double seconds)
+{
+    uint64_t n = 0;
     double start = now_s();
     while (now_s() - start < seconds) {
-        CHECK(store_file_pwrite(f, page, bytes, at) == ERR_OK);
-        CHECK(direct || store_file_sync(f) == ERR_OK);
-        at = (at + bytes) % (SEGMENT - bytes) / STORE_PAGE * STORE_PAGE;
+        CHECK(store_file_pwrite(b->raw, b->page, FRAME, b->raw_at) == ERR_OK);
+        CHECK(b->direct || store_file_sync(b->raw) == ERR_OK);
+        b->raw_at = b->raw_at + 2 * FRAME > SEGMENT ? 0 : b->raw_at + FRAME;
         n++;
     }
-    double rate = (double)n / (now_s() - start);
-    store_file_close(f);
-    unlink(path);
-    free(page);
-    return rate;
+    return (double)n / (now_s() - start);
 }
 
 RT_BLOCKS
-static void run(struct bench *b)
+static void open_both(struct bench *b, const char *dir, bool direct)
 {
-    pthread_t l, c, k;
-    CHECK(store_journal_prepare_spare(b->j) == ERR_OK);
-    double start = now_s();
-    CHECK(pthread_create(&k, NULL, keeper, b) == 0 && pthread_create(&c, NULL, committer, b) == 0 &&
-          pthread_create(&l, NULL, loop, b) == 0);
-    pthread_join(l, NULL);
-    pthread_join(c, NULL);
-    b->seconds = now_s() - start;
-    store_journal_fail(b->j);
-    pthread_join(k, NULL);
-}
-
-RT_BLOCKS
-int main(int argc, char **argv)
-{
-    char dir[256], command[300];
-    double seconds = argc > 2 ? atof(argv[2]) : 3;
-    bool direct = argc <= 3;
-    snprintf(dir, sizeof dir, "%s/ron-bench-XXXXXX", argc > 1 ? argv[1] : "/var/tmp");
-    CHECK(mkdtemp(dir));
+    static const struct obs_metric_def def = {OBS_HISTOGRAM, "flush_seconds", "Write and flush.", "",
+                                              OBS_SECONDS};
+    char path[STORE_PATH_MAX];
+    struct obs_family *f;
+    CHECK(obs_metrics_create("bench", &b->reg) == ERR_OK && obs_metrics_add(b->reg, &def, 1, &f) == ERR_OK);
+    b->flush = obs_hist(f);
+    struct store_journal_report report;
+    struct store_journal_stats stats;
     struct store_journal_config cfg = {
         .disk = store_disk_real(),
         .dir = dir,
@@ -178,40 +204,84 @@ int main(int argc, char **argv)
         .frame_bytes_max = 1 << 20,
         .direct = direct,
         .clock = clock_real(),
+        .flush_seconds = b->flush,
     };
-    struct bench b = {.seconds = seconds};
-    pthread_t spin[64];
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    for (long i = 0; i < cores && i < 64; i++)
-        CHECK(pthread_create(&spin[i], NULL, stay_awake, NULL) == 0);
-    double raw_before = raw_rate(dir, 3 * STORE_PAGE, seconds / 2, direct);
-    struct store_journal_report report;
-    struct store_journal_stats stats;
-    CHECK(store_journal_open(&cfg, NULL, NULL, &report, &b.j) == ERR_OK);
-    b.queue =
+    CHECK(store_journal_open(&cfg, NULL, NULL, &report, &b->j) == ERR_OK);
+    CHECK(store_journal_prepare_spare(b->j) == ERR_OK);
+    append(b, &(struct bytes){(const uint8_t *)"warm", 4}, 1);
+    CHECK(store_journal_prepare_spare(b->j) == ERR_OK);
+    store_journal_stats(b->j, &stats);
+    b->direct = stats.direct;
+    snprintf(path, sizeof path, "%s/raw", dir);
+    unsigned flags = STORE_WRITE | STORE_CREATE | (b->direct ? STORE_DIRECT | STORE_DSYNC : 0u);
+    CHECK(store_file_open(cfg.disk, path, flags, &b->raw) == ERR_OK);
+    CHECK(store_file_allocate(b->raw, SEGMENT) == ERR_OK && store_file_sync(b->raw) == ERR_OK);
+    b->page = aligned_alloc(STORE_PAGE, FRAME);
+    memset(b->page, 'w', FRAME);
+    b->queue =
         rt_chan_create(&(struct rt_chan_spec){.name = "commit", .capacity = WRITERS, .policy = RT_WAIT});
-    b.answers =
-        rt_chan_create(&(struct rt_chan_spec){.name = "answers", .capacity = WRITERS, .policy = RT_WAIT});
-    CHECK(b.queue && b.answers);
-    run(&b);
-    store_journal_stats(b.j, &stats);
-    double groups_s = (double)b.groups / b.seconds, size = (double)b.answered / (double)b.groups;
-    uint64_t frame = stats.bytes / stats.frames / STORE_PAGE * STORE_PAGE;
-    double raw = raw_rate(dir, frame ? frame : STORE_PAGE, seconds / 2, direct);
-    if (raw < raw_before)
-        raw = raw_before;
-    atomic_store_explicit(&awake, false, memory_order_relaxed);
-    for (long i = 0; i < cores && i < 64; i++)
-        pthread_join(spin[i], NULL);
-    printf("raw flush rate      %10.0f /s   (%llu bytes, %s)\n", raw, (unsigned long long)frame,
-           stats.direct ? "O_DIRECT|O_DSYNC" : "pwrite+fdatasync");
-    printf("group commits       %10.0f /s   %.1f records each\n", groups_s, size);
-    printf("records acknowledged%10.0f /s   %d writers of %d bytes\n", (double)b.answered / b.seconds,
-           WRITERS, RECORD);
-    printf("of raw x group size %10.2f\n", (double)b.answered / b.seconds / (raw * size));
+    CHECK(b->queue && b->page);
+    for (unsigned i = 0; i < LOOPS; i++) {
+        b->answers[i] = rt_chan_create(
+            &(struct rt_chan_spec){.name = "answers", .capacity = WRITERS, .policy = RT_WAIT});
+        CHECK(b->answers[i]);
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(double *v)
+{
+    qsort(v, SLICES, sizeof *v, by_value);
+    return v[SLICES / 2];
+}
+
+RT_BLOCKS
+static void run(struct bench *b, double seconds)
+{
+    double raw[SLICES], records[SLICES], size[SLICES], ratio[SLICES];
+    pthread_t c, k;
+    CHECK(pthread_create(&k, NULL, keeper, b) == 0 && pthread_create(&c, NULL, committer, b) == 0);
+    for (int i = 0; i < SLICES; i++) {
+        raw[i] = raw_slice(b, seconds / SLICES / 2);
+        records[i] = journal_slice(b, seconds / SLICES / 2);
+        size[i] = (double)b->answered / (double)b->groups;
+        ratio[i] = records[i] / (raw[i] * size[i]);
+    }
+    rt_chan_close(b->queue);
+    pthread_join(c, NULL);
+    store_journal_fail(b->j);
+    pthread_join(k, NULL);
+    printf("raw flush rate       %9.0f /s  of %d bytes, %s\n", median(raw), FRAME,
+           b->direct ? "O_DIRECT|O_DSYNC" : "pwrite+fdatasync");
+    printf("records acknowledged %9.0f /s  %d writers of %d bytes, %.1f per group\n", median(records),
+           WRITERS, RECORD, median(size));
+    printf("device busy          %9.2f\n", obs_hist_sum(b->flush) / b->journal_s);
+    double middle = median(ratio); /* sorts */
+    printf("of raw x group size  %9.2f     (worst slice %.2f, best %.2f)\n", middle, ratio[0],
+           ratio[SLICES - 1]);
+}
+
+RT_BLOCKS
+int main(int argc, char **argv)
+{
+    char dir[256], command[300];
+    struct bench b = {0};
+    snprintf(dir, sizeof dir, "%s/ron-bench-XXXXXX", argc > 1 ? argv[1] : "/var/tmp");
+    CHECK(mkdtemp(dir));
+    open_both(&b, dir, argc <= 3);
+    run(&b, argc > 2 ? atof(argv[2]) : 6);
     rt_chan_destroy(b.queue, NULL, NULL);
-    rt_chan_destroy(b.answers, NULL, NULL);
+    for (unsigned i = 0; i < LOOPS; i++)
+        rt_chan_destroy(b.answers[i], NULL, NULL);
     store_journal_close(b.j);
+    store_file_close(b.raw);
+    obs_metrics_destroy(b.reg);
+    free(b.page);
     snprintf(command, sizeof command, "rm -rf %s", dir);
     return system(command) != 0;
 }
