@@ -1,22 +1,24 @@
 /*
- * Capabilities: who may do what. A token is verified once and cached; whether it covers a request is judged
- * every time.
+ * Capabilities: who may do what. A token is verified once and cached; whether it covers a request is
+ * judged every time.
  *
  *     struct auth_cap *cap;
  *     e = auth_verify(auth, token, &cap);            401: bad, forged, expired, revoked, no aud or no exp
  *     e = auth_rate_take(cap, &retry_ms);            429: over a `rate` caveat; once per request
- *     e = auth_allows(cap, &want, &why);             403: good, but does not cover this; 401 when it has
- * just expired auth_cap_release(cap);
+ *     e = auth_allows(cap, &want, &why);             403: good, but does not cover this; 401: just expired
+ *     auth_cap_release(cap);
  *
- * Rules that no caller can get around: caveats are ANDed; a caveat nobody knows, or that this service did
- * not declare in `understands`, denies; a caveat about something the request does not state denies unless
- * the request says in `lacks` that such a thing does not exist for it; `admin` and the service's
+ * Rules that no caller can get around: caveats are ANDed; a caveat nobody knows, or that this service
+ * did not declare in `understands`, denies; a caveat about something the request does not state denies
+ * unless the request says in `lacks` that such a thing does not exist for it; `admin` and the service's
  * explicit_ops are covered only when every `op` caveat spells them out and there is at least one.
  *
  * Ownership   auth_verify hands out a reference; give it back with auth_cap_release, from any thread,
- * before auth_close. Everything a cap hands out lives as long as the reference. Threads     Every function
- * from any thread. auth_reload reads files and may wait for the disk; the rest never waits. Memory      The
- * cache and the rate buckets are allocated by auth_open. A hit allocates nothing; a miss allocates the cap.
+ *             before auth_close. Everything a cap hands out lives as long as the reference.
+ * Threads     Every function from any thread. auth_reload reads files and may wait for the disk; the
+ *             rest never waits.
+ * Memory      The cache and the rate buckets are allocated by auth_open. A hit allocates nothing; a
+ *             miss allocates the cap.
  */
 #ifndef RON_AUTH_CAP_H
 #define RON_AUTH_CAP_H

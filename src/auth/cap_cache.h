@@ -2,13 +2,13 @@
  * Bounded cache of verified capabilities, keyed by SHA-256 of the token text.
  *
  * Sixteen shards with a lock each; a shard is a table of sets with eight ways. A key is already a good
- * hash, so its bytes pick shard and set. A full set gives up the way that would expire first. Nothing grows
- * after init.
+ * hash, so its bytes pick shard and set. A full set gives up the way that would expire first. Nothing
+ * grows after init.
  *
  * Ownership   The cache holds one reference per entry; find hands out another.
  * Threads     Any. Locks are held for a few comparisons; capabilities are freed outside of them.
- * Order       An entry carries the generation it was verified in. Raising the generation makes every older
- * entry a miss at once, also one that a slow verifier stores later.
+ * Order       An entry carries the generation it was verified in. Raising the generation makes every
+ *             older entry a miss at once, also one that a slow verifier stores later.
  */
 #ifndef RON_AUTH_CAP_CACHE_H
 #define RON_AUTH_CAP_CACHE_H

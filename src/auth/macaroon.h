@@ -1,13 +1,15 @@
 /*
  * The wire form of a capability: a macaroon, as text.
  *
- * Tokens come from strangers, so they are read by the strict decoder here and never by the library, whose
- * own reader asserts on lengths. What was decoded is written again in one canonical form (version 1,
- * base64url, no padding), and only that form is handed to libmacaroons, which owns the HMAC chain.
+ * Tokens come from strangers, so they are read by the strict decoder here and never by the library,
+ * whose own reader asserts on lengths. What was decoded is written again in one canonical form (version
+ * 1, base64url, no padding), and only that form is handed to libmacaroons, which owns the HMAC chain.
  *
- * Ownership   A struct auth_macaroon owns its bytes; the views in it point into itself, so it must not be
- * copied. Threads     Pure functions; no state is shared. Memory      The struct is about 8 KiB and may
- * live on the stack. libmacaroons allocates while it verifies.
+ * Ownership   A struct auth_macaroon owns its bytes; the views in it point into itself, so it must not
+ *             be copied.
+ * Threads     Pure functions; no state is shared.
+ * Memory      The struct is about 8 KiB and may live on the stack. libmacaroons allocates while it
+ *             verifies.
  */
 #ifndef RON_AUTH_MACAROON_H
 #define RON_AUTH_MACAROON_H

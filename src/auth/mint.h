@@ -2,8 +2,8 @@
  * Making, narrowing and looking at tokens: what `ron cap` and the first start need.
  *
  * Threads     Pure, apart from the two file functions, which may wait for the disk.
- * Memory      Tokens are appended to the caller's buffer; use a fixed one when no copy may be left in freed
- * memory.
+ * Memory      Tokens are appended to the caller's buffer; use a fixed one when no copy may be left in
+ *             freed memory.
  */
 #ifndef RON_AUTH_MINT_H
 #define RON_AUTH_MINT_H

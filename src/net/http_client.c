@@ -1,12 +1,14 @@
 /*
- * libcurl's multi interface on our loop: curl tells which sockets and which time-out it waits for, the loop watches them and
- * calls curl back. Requests come in through an inbox; each owns one easy handle and lives through up to `tries` tries.
+ * libcurl's multi interface on our loop: curl tells which sockets and which time-out it waits for, the loop
+ * watches them and calls curl back. Requests come in through an inbox; each owns one easy handle and lives
+ * through up to `tries` tries.
  *
  *   inbox -> running (in the multi handle) -> over
  *              ^-- waiting (the timer of the back-off) <--'  while a try failed and another is allowed
  *
- * What goes out is bounded in every direction: only http and https, no proxies from the environment, no cookies, no redirects
- * unless asked for, the address vetted after resolving, the size of the answer counted as it comes.
+ * What goes out is bounded in every direction: only http and https, no proxies from the environment, no
+ * cookies, no redirects unless asked for, the address vetted after resolving, the size of the answer
+ * counted as it comes.
  */
 #include "net/http_client.h"
 

@@ -1,10 +1,11 @@
 /*
- * HTTP client over libcurl (multi), driven by an event loop: connections are kept and reused, TLS is verified, every request has a
- * deadline and a bound on its answer.
+ * HTTP client over libcurl (multi), driven by an event loop: connections are kept and reused, TLS is
+ * verified, every request has a deadline and a bound on its answer.
  *
  * Ownership   The client copies what it is given. The response is valid during the callback.
- * Threads     net_http_send and net_http_call_close from any thread; callbacks run on the loop's thread. net_http_wait blocks and never runs on
- *             the loop's thread; net_http_once needs no loop at all and is for command-line tools.
+ * Threads     net_http_send and net_http_call_close from any thread; callbacks run on the loop's
+ *             thread. net_http_wait blocks and never runs on the loop's thread; net_http_once needs no
+ *             loop at all and is for command-line tools.
  * Memory      At most max_requests at once (ERR_BUSY); bodies are bounded by response_max.
  * Order       None between requests.
  */
@@ -33,8 +34,8 @@ struct net_http_client_config {
     int64_t connect_timeout_ms; /* 0: 1000 */
     const char *ca_file;        /* PEM; NULL: the system's */
     const char *user_agent;     /* NULL: "ron" */
-    /* Called with every address before a socket is opened for it; false refuses (ERR_FORBIDDEN). For rules about where a request
-     * may go, after the name was resolved. NULL: all may. */
+    /* Called with every address before a socket is opened for it; false refuses (ERR_FORBIDDEN). For rules
+     * about where a request may go, after the name was resolved. NULL: all may. */
     bool (*may_connect)(void *ctx, const struct sockaddr *addr, socklen_t addr_n);
     void *ctx;
 };
@@ -73,10 +74,11 @@ struct net_http_request {
     bool http_allowed;   /* false refuses http:// other than to loopback and Unix sockets */
     struct net_http_retry retry;
     struct net_http_gate gate;
-    /* Streaming: pieces go here instead of the response's body (response_max still counts). Returning false ends the request with
-     * ERR_CANCELED. The first call comes after on_head. May be NULL. */
+    /* Streaming: pieces go here instead of the response's body (response_max still counts). Returning false
+     * ends the request with ERR_CANCELED. The first call comes after on_head. May be NULL. */
     bool (*on_body)(void *arg, struct bytes piece);
-    /* Status and headers before the first piece (or before the end); false ends it with ERR_CANCELED. May be NULL. */
+    /* Status and headers before the first piece (or before the end); false ends it with ERR_CANCELED. May
+     * be NULL. */
     bool (*on_head)(void *arg, const struct net_http_response *head);
 };
 
@@ -96,23 +98,26 @@ struct net_http_response {
 struct str net_http_header(const struct net_http_response *r,
                            const char *lower_name); /* p NULL without one */
 
-/* e is ERR_OK whenever a whole response came, whatever its status. Else r is NULL and e is ERR_TIMEOUT, ERR_REFUSED, ERR_DISCONNECTED,
- * ERR_TOO_LARGE, ERR_FORBIDDEN (may_connect, plain http), ERR_UNAVAILABLE (gate; a name that does not resolve), ERR_SYNTAX (url),
- * ERR_UNAUTHENTICATED (TLS verification), ERR_CANCELED, ERR_CLOSED. */
+/* e is ERR_OK whenever a whole response came, whatever its status. Else r is NULL and e is ERR_TIMEOUT,
+ * ERR_REFUSED, ERR_DISCONNECTED, ERR_TOO_LARGE, ERR_FORBIDDEN (may_connect, plain http), ERR_UNAVAILABLE
+ * (gate; a name that does not resolve), ERR_SYNTAX (url), ERR_UNAUTHENTICATED (TLS verification),
+ * ERR_CANCELED, ERR_CLOSED. */
 typedef void net_http_done_fn(void *arg, enum err e, const struct net_http_response *r);
 
-/* ERR_BUSY, ERR_CLOSED, ERR_SYNTAX: fn is not called then. Otherwise exactly once. `arg` also goes to on_head and on_body.
- * out_call may be NULL; a handle must be given back with net_http_call_close. */
+/* ERR_BUSY, ERR_CLOSED, ERR_SYNTAX: fn is not called then. Otherwise exactly once. `arg` also goes to
+ * on_head and on_body. out_call may be NULL; a handle must be given back with net_http_call_close. */
 NODISCARD enum err net_http_send(struct net_http_client *c, const struct net_http_request *rq,
                                  net_http_done_fn *fn, void *arg, struct net_http_call **out_call);
-/* Cancels what still runs (fn gets ERR_CANCELED) and gives the handle back. Any thread, once, before the client is destroyed. */
+/* Cancels what still runs (fn gets ERR_CANCELED) and gives the handle back. Any thread, once, before the
+ * client is destroyed. */
 void net_http_call_close(struct net_http_call *call);
 
 /* Waits; status and body are handed out. Not on the loop's thread. */
 NODISCARD enum err net_http_wait(struct net_http_client *c, const struct net_http_request *rq,
                                  int *out_status, struct buf *out_body) RT_BLOCKS;
 
-/* One request with a client of its own, in the calling thread: for the command line. fn runs before it returns. ca_file may be NULL. */
+/* One request with a client of its own, in the calling thread: for the command line. fn runs before it
+ * returns. ca_file may be NULL. */
 NODISCARD enum err net_http_once(const struct net_http_request *rq, const char *ca_file,
                                  net_http_done_fn *fn, void *arg) RT_BLOCKS;
 

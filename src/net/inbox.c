@@ -110,7 +110,8 @@ bool net_inbox_begin(struct net_inbox *ib)
     return closed;
 }
 
-/* One at a time and under the lock: once `inside` is false another thread may add the item again and write its `next`. */
+/* One at a time and under the lock: once `inside` is false another thread may add the item again and write
+ * its `next`. */
 struct net_inbox_item *net_inbox_next(struct net_inbox *ib)
 {
     rt_lock_take(&ib->lock);

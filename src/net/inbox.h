@@ -1,9 +1,11 @@
 /*
- * What other threads have for an object that lives on a loop: they put items in, the loop is kicked once, however many they are,
- * and the object takes them all.
+ * What other threads have for an object that lives on a loop: they put items in, the loop is kicked
+ * once, however many they are, and the object takes them all.
  *
- * Ownership   Items are embedded in the caller's structs; one that was added belongs to the inbox until it is taken.
- * Threads     net_inbox_add and net_inbox_close from any thread; the rest on the loop's thread, or when the loop does not run.
+ * Ownership   Items are embedded in the caller's structs; one that was added belongs to the inbox until
+ *             it is taken.
+ * Threads     net_inbox_add and net_inbox_close from any thread; the rest on the loop's thread, or when
+ *             the loop does not run.
  * Order       First in, first out.
  */
 #ifndef RON_NET_INBOX_H
@@ -31,8 +33,8 @@ void net_inbox_destroy(struct net_inbox *ib);
 NODISCARD enum err net_inbox_add(struct net_inbox *ib, struct net_inbox_item *item);
 /* The same for one that must get in also after the close (to end something). */
 NODISCARD enum err net_inbox_add_late(struct net_inbox *ib, struct net_inbox_item *item);
-/* Begins a round: what is inside now, and nothing that is added meanwhile, comes out of net_inbox_next, oldest first, then NULL.
- * True: the inbox is closed. An item may be added again as soon as it came out. */
+/* Begins a round: what is inside now, and nothing that is added meanwhile, comes out of net_inbox_next,
+ * oldest first, then NULL. True: the inbox is closed. An item may be added again as soon as it came out. */
 bool net_inbox_begin(struct net_inbox *ib);
 struct net_inbox_item *net_inbox_next(struct net_inbox *ib);
 void net_inbox_close(struct net_inbox *ib);

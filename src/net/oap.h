@@ -11,8 +11,8 @@
  *            30  corr     u64  matches answers to requests
  *            38  capability (cap_len bytes, only with START), then the payload
  *
- * Integers are big-endian. A frame is valid when len and ver are as above, exactly one of REQ, RESP and EVENT is set, no flag
- * is set that has no meaning, and the capability fits and comes with START.
+ * Integers are big-endian. A frame is valid when len and ver are as above, exactly one of REQ, RESP and
+ * EVENT is set, no flag is set that has no meaning, and the capability fits and comes with START.
  *
  * Ownership   Frames are views into the bytes they were read from.
  * Threads     Pure.
@@ -63,9 +63,10 @@ struct net_oap_frame {
 };
 
 /*
- * The first frame of `in`. ERR_OK: *out_frame, and *out_used bytes of `in` are its. ERR_EMPTY: nothing wrong so far, more bytes
- * are needed, *out_used in all (38 until the header is complete). ERR_SYNTAX: broken framing, *out_why says how, and the
- * header's corr is in *out_frame if it was there. Whatever the split of the stream, the result is the same.
+ * The first frame of `in`. ERR_OK: *out_frame, and *out_used bytes of `in` are its. ERR_EMPTY: nothing
+ * wrong so far, more bytes are needed, *out_used in all (38 until the header is complete). ERR_SYNTAX:
+ * broken framing, *out_why says how, and the header's corr is in *out_frame if it was there. Whatever the
+ * split of the stream, the result is the same.
  */
 NODISCARD enum err net_oap_next(struct bytes in, size_t frame_max, struct net_oap_frame *out_frame,
                                 size_t *out_used, const char **out_why);
@@ -94,7 +95,8 @@ struct net_oap_problem {
 void net_oap_problem_put(struct buf *b, const struct net_oap_problem *p);
 int net_oap_problem_status(const struct net_oap_problem *p);
 
-/* Reads one back, for callers below the generated code. Views into `in`; ERR_SYNTAX. Unknown members are skipped. */
+/* Reads one back, for callers below the generated code. Views into `in`; ERR_SYNTAX. Unknown members are
+ * skipped. */
 struct net_oap_problem_view {
     struct str code, detail, corr_id, details_json;
     uint32_t status, retry_after_s;

@@ -1,12 +1,13 @@
 /*
- * Callers of any thread put their calls into an inbox and kick the loop, once however many they are. Everything else happens on
- * the loop's thread:
+ * Callers of any thread put their calls into an inbox and kick the loop, once however many they are.
+ * Everything else happens on the loop's thread:
  *
  *   waiting   not sent yet: no connection, or as many outstanding as the server allows
  *   sent      on the connection, found by corr
  *
- * The connection is opened when the first call waits, and after it broke again, with a back-off between failed attempts. The
- * capability travels with the first call of a connection and with the first after it was replaced.
+ * The connection is opened when the first call waits, and after it broke again, with a back-off between
+ * failed attempts. The capability travels with the first call of a connection and with the first after it
+ * was replaced.
  */
 #include "net/oap_client.h"
 
@@ -309,7 +310,8 @@ static void take_frame(struct net_oap_client *c, const struct net_oap_frame *f)
     }
     struct net_oap_stream *call = map64_get(&c->sent, f->head.corr);
     if (call == NULL) {
-        /* Late answers to calls that gave up are fine. An error for nobody means that the server broke with us. */
+        /* Late answers to calls that gave up are fine. An error for nobody means that the server broke with
+         * us. */
         if (f->head.corr == 0 && f->head.code >= 400)
             connection_lost(c, f->head.code == 429 ? ERR_BUSY : ERR_CORRUPT);
         return;
@@ -383,7 +385,8 @@ static void connection_drop(struct net_oap_client *c)
 
 static void fail_sent(struct net_oap_client *c, enum err why)
 {
-    /* Callbacks may not add to `sent` (calls go through the inbox), so starting over each time is enough. */
+    /* Callbacks may not add to `sent` (calls go through the inbox), so starting over each time is enough.
+     */
     void *call;
     for (size_t at = 0; map64_next(&c->sent, &at, NULL, &call); at = 0)
         call_over(call, why, 0, bytes_of(NULL, 0));

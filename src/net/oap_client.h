@@ -1,14 +1,16 @@
 /*
  * OAP/1 client: one connection, many calls outstanding, matched by corr; reconnects by itself.
  *
- * Ownership   The client copies what it is given. An answer's payload is valid during the callback. After net_oap_client_stop
- *             every call still open ends with ERR_CLOSED, and no callback comes once net_oap_client_destroy returned.
- * Threads     net_oap_call, _open, _cancel, _set_token from any thread; callbacks run on the loop's thread. Only the *_wait
- *             function blocks, and never on the loop's thread.
+ * Ownership   The client copies what it is given. An answer's payload is valid during the callback.
+ *             After net_oap_client_stop every call still open ends with ERR_CLOSED, and no callback
+ *             comes once net_oap_client_destroy returned.
+ * Threads     net_oap_call, _open, _cancel, _set_token from any thread; callbacks run on the loop's
+ *             thread. Only the *_wait function blocks, and never on the loop's thread.
  * Memory      One allocation per call. At most `queue_max` calls exist at once: ERR_BUSY.
- * Order       Calls leave in the order they were made. A connection that breaks ends every call it carried with
- *             ERR_DISCONNECTED (nobody knows whether it took effect); calls not sent yet wait for the next one within
- *             their deadline. A connect that fails ends the waiting ones with its error.
+ * Order       Calls leave in the order they were made. A connection that breaks ends every call it
+ *             carried with ERR_DISCONNECTED (nobody knows whether it took effect); calls not sent yet
+ *             wait for the next one within their deadline. A connect that fails ends the waiting ones
+ *             with its error.
  */
 #ifndef RON_NET_OAP_CLIENT_H
 #define RON_NET_OAP_CLIENT_H
@@ -55,11 +57,13 @@ struct net_oap_call {
     struct deadline by;
 };
 
-/* e is ERR_OK whenever an answer came, whatever its status (status >= 400: the payload is a ron.Problem). Else ERR_TIMEOUT,
- * ERR_DISCONNECTED, ERR_REFUSED, ERR_CLOSED, ERR_CORRUPT (the peer broke the framing) and status is 0. */
+/* e is ERR_OK whenever an answer came, whatever its status (status >= 400: the payload is a ron.Problem).
+ * Else ERR_TIMEOUT, ERR_DISCONNECTED, ERR_REFUSED, ERR_CLOSED, ERR_CORRUPT (the peer broke the framing) and
+ * status is 0. */
 typedef void net_oap_answer_fn(void *arg, enum err e, uint16_t status, struct bytes payload);
 
-/* ERR_BUSY (queue full), ERR_CLOSED (stopped), ERR_TOO_LARGE: fn is not called then. Otherwise exactly once. */
+/* ERR_BUSY (queue full), ERR_CLOSED (stopped), ERR_TOO_LARGE: fn is not called then. Otherwise exactly
+ * once. */
 NODISCARD enum err net_oap_call(struct net_oap_client *c, const struct net_oap_call *call,
                                 net_oap_answer_fn *fn, void *arg);
 
@@ -67,13 +71,14 @@ NODISCARD enum err net_oap_call(struct net_oap_client *c, const struct net_oap_c
 NODISCARD enum err net_oap_call_wait(struct net_oap_client *c, const struct net_oap_call *call,
                                      uint16_t *out_status, struct buf *out_payload) RT_BLOCKS;
 
-/* A call that is answered by many frames. fn gets each; the last one has end = true: with ERR_OK and the final frame's code
- * and payload, or with the error that cut the stream. `by` bounds the time to the first frame. */
+/* A call that is answered by many frames. fn gets each; the last one has end = true: with ERR_OK and the
+ * final frame's code and payload, or with the error that cut the stream. `by` bounds the time to the first
+ * frame. */
 typedef void net_oap_stream_fn(void *arg, enum err e, uint16_t code, struct bytes payload, bool end);
 NODISCARD enum err net_oap_open(struct net_oap_client *c, const struct net_oap_call *call,
                                 net_oap_stream_fn *fn, void *arg, struct net_oap_stream **out_stream);
-/* Tells the server to stop (REQ|END) and fn that it is over (ERR_CANCELED, end). Exactly once per stream, at any time before the client is destroyed, also after
- * its end: this gives the handle back. */
+/* Tells the server to stop (REQ|END) and fn that it is over (ERR_CANCELED, end). Exactly once per stream,
+ * at any time before the client is destroyed, also after its end: this gives the handle back. */
 void net_oap_stream_close(struct net_oap_stream *st);
 
 #endif

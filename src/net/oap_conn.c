@@ -1,17 +1,17 @@
 /*
  * One connection's bytes.
  *
- * In: what arrives is read into the loop's scratch buffer and taken apart there; only a frame that has begun and is not complete
- * is copied into the connection's own buffer, which is given back as soon as it is empty. A connection that does not take its
- * answers is not read from.
+ * In: what arrives is read into the loop's scratch buffer and taken apart there; only a frame that has
+ * begun and is not complete is copied into the connection's own buffer, which is given back as soon as it
+ * is empty. A connection that does not take its answers is not read from.
  *
  * Out: answers are queued and written at the end of the loop's iteration, many with one system call.
  *
- * One timer watches everything that can take too long: a frame being read, answers not being taken, a request's deadline,
- * silence. It is armed for the earliest and looks at all of them when it fires.
+ * One timer watches everything that can take too long: a frame being read, answers not being taken, a
+ * request's deadline, silence. It is armed for the earliest and looks at all of them when it fires.
  *
- * End: a peer that breaks the framing gets one error frame; then we half close and throw away what it still sends for a
- * second, so that the frame is not lost to a reset.
+ * End: a peer that breaks the framing gets one error frame; then we half close and throw away what it still
+ * sends for a second, so that the frame is not lost to a reset.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /*
- * ron.Problem in protobuf's wire format. Eight flat members do not need the generated code, and this way the framed server
- * can refuse a request without any service's help. A test holds it against the generated code.
+ * ron.Problem in protobuf's wire format. Eight flat members do not need the generated code, and this way
+ * the framed server can refuse a request without any service's help. A test holds it against the generated
+ * code.
  */
 #include <string.h>
 

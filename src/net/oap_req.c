@@ -1,8 +1,9 @@
 /*
  * Requests and their answers.
  *
- * An answer is built by whoever gives it, whole frames in one block, and travels to the loop as a message; on the loop's own
- * thread it goes straight into the connection's queue, unless blocks of the same request are still under way.
+ * An answer is built by whoever gives it, whole frames in one block, and travels to the loop as a message;
+ * on the loop's own thread it goes straight into the connection's queue, unless blocks of the same request
+ * are still under way.
  */
 #include <stdarg.h>
 #include <stdio.h>

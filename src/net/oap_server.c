@@ -32,7 +32,8 @@ void net_oap__reject(struct net_oap_server *s, enum net_reject why)
         s->hooks.reject(s->hooks.ctx, why);
 }
 
-/* The one error frame of a connection that is not let in; if the kernel does not take it at once, so be it. */
+/* The one error frame of a connection that is not let in; if the kernel does not take it at once, so be it.
+ */
 static void turn_away(int fd, enum err e, const char *detail)
 {
     uint8_t payload[256], frame[NET_OAP_HEADER + sizeof payload];

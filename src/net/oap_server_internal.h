@@ -17,7 +17,8 @@ enum {
 
 struct net_oap_shard;
 
-/* A capability as sent; requests keep the one that was in force when they came. Counted on the loop's thread, and freed there. */
+/* A capability as sent; requests keep the one that was in force when they came. Counted on the loop's
+ * thread, and freed there. */
 struct net_oap_cap {
     unsigned refs;
     size_t n;
@@ -63,8 +64,8 @@ struct net_oap_req {
     uint32_t magic;
     struct net_oap_conn *conn;
     struct net_oap_shard *shard;
-    /* In the connection's list; `next` stays as it is after the end, so that a walk along the list survives callbacks that
-     * end requests. Ended ones lie in the shard's grave until the iteration is over. */
+    /* In the connection's list; `next` stays as it is after the end, so that a walk along the list survives
+     * callbacks that end requests. Ended ones lie in the shard's grave until the iteration is over. */
     struct net_oap_req *next, *prev;
     struct net_oap_req *next_grave;
     struct net_oap_head head;

@@ -1,4 +1,5 @@
-/* Any text as a token: decoding is total; what decodes has one canonical text that the reference library reads alike. */
+/* Any text as a token: decoding is total; what decodes has one canonical text that the reference library
+ * reads alike. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

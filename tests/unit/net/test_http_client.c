@@ -1,4 +1,5 @@
-/* The client against a small server of the test's own that can also misbehave. The test turns the loop itself. */
+/* The client against a small server of the test's own that can also misbehave. The test turns the loop
+ * itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -113,7 +113,8 @@ static void a_smaller_limit_holds(void **state)
     assert_int_equal(net_oap_next(in, 62, &f, &used, &why), ERR_SYNTAX);
 }
 
-/* Feeds a stream in pieces through a growing buffer, as a connection does, and folds all frames into one hash-like sum. */
+/* Feeds a stream in pieces through a growing buffer, as a connection does, and folds all frames into one
+ * hash-like sum. */
 static uint64_t digest_stream(const uint8_t *p, size_t n, struct rng *rng)
 {
     struct buf b;

@@ -1,4 +1,5 @@
-/* The server and the client against each other and against hand-made bytes, all on one loop that the test turns itself. */
+/* The server and the client against each other and against hand-made bytes, all on one loop that the test
+ * turns itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
