@@ -68,11 +68,12 @@ static struct net_oap_out *out_frames(const struct net_oap_shard *sh, const stru
         size_t n = payload.n < room ? payload.n : room;
         h.flags = (uint16_t)(i + 1 < frames ? flags & ~(unsigned)NET_OAP_END : flags);
         net_oap_head_put(&h, 0, n, p);
-        if (n > 0)
+        if (n > 0) {
             memcpy(p + NET_OAP_HEADER, payload.p, n);
+            payload.p += n;
+            payload.n -= n;
+        }
         p += NET_OAP_HEADER + n;
-        payload.p += n;
-        payload.n -= n;
     }
     o->status = code;
     return o;
