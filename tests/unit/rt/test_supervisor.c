@@ -4,19 +4,21 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <string.h>
+
 #include "rt/chan.h"
 #include "rt/interval.h"
 #include "rt/supervisor.h"
 
 /* Events of the supervisor travel through a channel, so that tests wait for what happens instead of sleeping. */
 static struct rt_chan *events;
-static int64_t last_delay_ms;
+static struct os_count last_delay_ms;
 
 static void on_event(void *ctx, const struct rt_event *ev)
 {
     (void)ctx;
     if (ev->kind == RT_EVENT_RESTARTING)
-        last_delay_ms = ev->delay_ms;
+        os_count_set(&last_delay_ms, (uint64_t)ev->delay_ms);
     if (rt_chan_try_send(events, (void *)(uintptr_t)(ev->kind + 1)) != ERR_OK)
         fail_msg("too many events");
 }
@@ -174,7 +176,7 @@ static void failing_task_is_restarted_then_escalated(void **state)
     await_event(RT_EVENT_ESCALATED);
     assert_true(rt_supervisor_escalated(sup));
     await_event(RT_EVENT_STARTED); /* it goes on trying, at the cap */
-    assert_int_equal(last_delay_ms, 5);
+    assert_int_equal(os_count_get(&last_delay_ms), 5);
     struct rt_task_info sum = {0};
     rt_supervisor_each(sup, sum_info, &sum);
     assert_true(sum.restarts >= 6);
@@ -188,16 +190,17 @@ static void escalated_task_that_holds_is_healed(void **state)
 {
     (void)state;
     struct rt_supervisor *sup =
-        make((struct rt_supervisor_spec){.restarts_max = 1, .restarts_window_ms = 20});
+        make((struct rt_supervisor_spec){.restarts_max = 1, .restarts_window_ms = 100});
     assert_int_equal(rt_supervisor_add(sup, &(struct rt_task_spec){.name = "t", .run = run_sleeper}),
                      ERR_OK);
     assert_int_equal(rt_supervisor_start(sup), ERR_OK);
-    for (int i = 0; i < 2; i++) {
+    while (!rt_supervisor_escalated(
+        sup)) { /* two failures within the window; a slow machine needs more tries */
         await_event(RT_EVENT_STARTED);
         assert_int_equal(rt_supervisor_fail(sup, "t"), ERR_OK);
-        await_event(RT_EVENT_FAILED);
+        await_event(RT_EVENT_RESTARTING);
     }
-    await_event(RT_EVENT_HEALED); /* escalated or not in time: a slow machine may need more drills */
+    await_event(RT_EVENT_HEALED);
     assert_false(rt_supervisor_escalated(sup));
     rt_supervisor_drain(sup);
     finish(sup);
@@ -286,6 +289,13 @@ static void silent_task_is_noticed_and_one_that_never_returns_is_leaked(void **s
     os_count_set(&release, 1); /* the thread may go now; nobody joins it */
 }
 
+static void count_idle_restarts(void *ctx, const struct rt_task_info *info)
+{
+    if (strcmp(info->name, "idle") == 0)
+        *(unsigned *)ctx +=
+            (unsigned)info->restarts + (info->state != RT_TASK_RUNNING && info->state != RT_TASK_DONE);
+}
+
 RT_BLOCKS
 static void sleeping_task_needs_no_heartbeat(void **state)
 {
@@ -302,9 +312,10 @@ static void sleeping_task_needs_no_heartbeat(void **state)
     assert_int_equal(rt_supervisor_start(sup), ERR_OK);
     await_event(RT_EVENT_ESCALATED); /* several milliseconds later */
     rt_supervisor_drain(sup);
-    struct rt_task_info sum = {0};
-    rt_supervisor_each(sup, sum_info, &sum);
+    unsigned idle_restarts = 0;
+    rt_supervisor_each(sup, count_idle_restarts, &idle_restarts);
     finish(sup);
+    assert_int_equal(idle_restarts, 0);
 }
 
 int main(void)
