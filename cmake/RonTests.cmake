@@ -1,7 +1,7 @@
 # Tests are found by folder; the folder is the CTest label, the path is the name.
 #   tests/<label>/**/test_*.c   one cmocka program each (tests/lib/*.c is linked into all)
 #   tests/<label>/**/*.test     executable scripts; RON, BUILD and SRC are in their environment
-#   tests/model/rt/model_*.c    programs under the deterministic scheduler (RonModel.cmake, when present)
+#   tests/model/<area>/model_*.c  programs under the deterministic scheduler (RonModel.cmake)
 find_library(CMOCKA cmocka REQUIRED)
 file(GLOB lib_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lib/*.c)
 if(lib_sources)

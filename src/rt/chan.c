@@ -236,7 +236,7 @@ enum err rt_chan_try_send(struct rt_chan *ch, void *item)
     return rt_chan_try_send_batch(ch, &item, 1, &n);
 }
 
-/* Looks a while before it sleeps, the longer the more often that helped lately. */
+/* Looks a while before it sleeps; how long depends on whether that helped the last time. */
 RT_BLOCKS
 static enum err side_wait(struct chan_side *s, uint64_t seen, struct deadline by)
 {
@@ -244,11 +244,11 @@ static enum err side_wait(struct chan_side *s, uint64_t seen, struct deadline by
     for (uint64_t i = 0; i < polls; i++) {
         os_pause();
         if ((rt_word_load(&s->word) ^ seen) & STATE) {
-            os_count_set(&s->polls, 2 * polls < OS_POLLS_MAX ? 2 * polls : OS_POLLS_MAX);
+            os_count_set(&s->polls, OS_POLLS_MAX);
             return ERR_OK;
         }
     }
-    os_count_set(&s->polls, polls / 2 < OS_POLLS_MIN ? OS_POLLS_MIN : polls / 2);
+    os_count_set(&s->polls, polls / 2 + OS_POLLS_MIN);
     return rt_word_wait(&s->word, seen, STATE, by, RT_STOP_HARD);
 }
 

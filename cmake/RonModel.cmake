@@ -1,0 +1,70 @@
+# Model checking: the sources of rt, compiled with RON_MODEL against the deterministic scheduler in tests/model/sched.
+#
+#   tests/model/<area>/model_*.c      one program each, a CTest of label model
+#   tests/model/<area>/model_*.sources  (optional) further sources, one path per line from the top, that are compiled
+#                                     into that program under RON_MODEL too (a service's task, say)
+#   tests/model/mutants.txt           broken variants of rt that the models must find, one CTest each
+#
+# The scheduler switches stacks by hand, which sanitizers do not follow; it is written for x86-64.
+if(RON_SANITIZE OR NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    return()
+endif()
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(model_dir ${CMAKE_SOURCE_DIR}/tests/model)
+
+file(GLOB rt_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/rt/*.c)
+add_library(ron_rt_model STATIC ${model_dir}/sched/explore.c ${rt_sources})
+target_include_directories(ron_rt_model PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR} ${model_dir}/sched)
+target_compile_definitions(ron_rt_model PUBLIC RON_MODEL=1)
+target_compile_options(ron_rt_model PUBLIC -O2)
+target_link_libraries(ron_rt_model PUBLIC ron_base)
+
+# ron_model(name SOURCES file...): the program m.<name> and its test model.<name>.
+function(ron_model name)
+    cmake_parse_arguments(arg "" "" "SOURCES" ${ARGN})
+    add_executable(m.${name} ${arg_SOURCES})
+    target_link_libraries(m.${name} PRIVATE ron_rt_model)
+    add_test(NAME model.${name} COMMAND m.${name})
+    set_tests_properties(model.${name} PROPERTIES LABELS model TIMEOUT 300)
+endfunction()
+
+file(GLOB programs CONFIGURE_DEPENDS ${model_dir}/*/model_*.c)
+foreach(source ${programs})
+    file(RELATIVE_PATH rel ${model_dir} ${source})
+    string(REGEX REPLACE "/model_(.*)\\.c$" ".\\1" name ${rel})
+    string(REGEX REPLACE "\\.c$" ".sources" list ${source})
+    set(more)
+    if(EXISTS ${list})
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list})
+        file(STRINGS ${list} paths REGEX "^[^#]")
+        foreach(path ${paths})
+            list(APPEND more ${CMAKE_SOURCE_DIR}/${path})
+        endforeach()
+    endif()
+    ron_model(${name} SOURCES ${source} ${more})
+endforeach()
+
+# Mutants: "@ name file program" in mutants.txt; the patched copy is linked before the library that has the original.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${model_dir}/mutants.txt)
+file(STRINGS ${model_dir}/mutants.txt mutants REGEX "^@ ")
+foreach(line ${mutants})
+    string(REGEX REPLACE "^@ ([a-z0-9_]+) +([a-z]+)\\.c +([a-z]+) *$" "\\1;\\2;\\3" parts ${line})
+    list(GET parts 0 name)
+    list(GET parts 1 file)
+    list(GET parts 2 program)
+    set(patched ${CMAKE_BINARY_DIR}/mutants/${name}/${file}.c)
+    add_custom_command(
+        OUTPUT ${patched}
+        COMMAND ${Python3_EXECUTABLE} ${model_dir}/mutate ${model_dir}/mutants.txt ${name}
+                ${CMAKE_SOURCE_DIR}/src/rt/${file}.c ${patched}
+        DEPENDS ${model_dir}/mutate ${model_dir}/mutants.txt ${CMAKE_SOURCE_DIR}/src/rt/${file}.c)
+    if(NOT TARGET model_object_${program})
+        add_library(model_object_${program} OBJECT ${model_dir}/rt/model_${program}.c)
+        target_link_libraries(model_object_${program} PRIVATE ron_rt_model)
+    endif()
+    add_executable(mutant.${name} ${patched} $<TARGET_OBJECTS:model_object_${program}>)
+    target_compile_options(mutant.${name} PRIVATE -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable)
+    target_link_libraries(mutant.${name} PRIVATE ron_rt_model)
+    add_test(NAME model.mutant.${name} COMMAND mutant.${name} --expect-failure)
+    set_tests_properties(model.mutant.${name} PROPERTIES LABELS model TIMEOUT 300)
+endforeach()
