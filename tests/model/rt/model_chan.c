@@ -47,6 +47,7 @@ static void check_all(struct shop *s, uint32_t all)
     CHECK((got | refused) == all);
 }
 
+RT_BLOCKS
 static void send_waiting(void *arg)
 {
     const struct sender *me = arg;
@@ -61,6 +62,7 @@ static void send_waiting(void *arg)
     }
 }
 
+RT_BLOCKS
 static void receive_until_closed(void *arg)
 {
     struct shop *s = arg;
@@ -110,6 +112,7 @@ static void two_producers_queue_of_one_one_consumer_shutdown(void)
 }
 
 /* The queue is full, nobody receives: closing must end the wait for room. */
+RT_BLOCKS
 static void closing_ends_the_wait_for_room(void)
 {
     struct shop s = {.ch = make(1, RT_WAIT)};
@@ -150,6 +153,7 @@ static void receive_some(void *arg)
 }
 
 /* Full means busy at once; what was refused stays with its sender; the bound holds. */
+RT_BLOCKS
 static void full_queue_rejects_and_loses_nothing(void)
 {
     struct shop s = {.ch = make(1, RT_REJECT)};
@@ -183,6 +187,7 @@ static void push(void *arg)
 }
 
 /* Each item is received, or handed back by exactly one push. */
+RT_BLOCKS
 static void drop_oldest_hands_back_exactly_the_dropped(void)
 {
     struct shop s = {.ch = make(1, RT_DROP_OLDEST)};
@@ -201,6 +206,7 @@ static void drop_oldest_hands_back_exactly_the_dropped(void)
     rt_chan_destroy(s.ch, NULL, NULL);
 }
 
+RT_BLOCKS
 static void receive_one(void *arg)
 {
     struct shop *s = arg;
@@ -210,6 +216,7 @@ static void receive_one(void *arg)
 }
 
 /* A push into a queue on which a receiver sleeps must wake it. */
+RT_BLOCKS
 static void drop_oldest_wakes_the_receiver(void)
 {
     struct shop s = {.ch = make(1, RT_DROP_OLDEST)};
@@ -226,6 +233,7 @@ static void drop_oldest_wakes_the_receiver(void)
 }
 
 /* Three pushes into two slots, one item taken: if the oldest was taken there was room, and nothing may be dropped. */
+RT_BLOCKS
 static void drop_oldest_drops_only_when_full(void)
 {
     struct shop s = {.ch = make(2, RT_DROP_OLDEST)};
@@ -242,6 +250,7 @@ static void drop_oldest_drops_only_when_full(void)
     rt_chan_destroy(s.ch, NULL, NULL);
 }
 
+RT_BLOCKS
 static void receive_impatiently(void *arg)
 {
     struct shop *s = arg;
@@ -254,6 +263,7 @@ static void receive_impatiently(void *arg)
 }
 
 /* Two receivers, one of whom may time out just as it is woken: the item still reaches the other. */
+RT_BLOCKS
 static void timed_out_receiver_does_not_swallow_the_wakeup(void)
 {
     struct shop s = {.ch = make(2, RT_REJECT)};
@@ -273,6 +283,7 @@ static void timed_out_receiver_does_not_swallow_the_wakeup(void)
 }
 
 /* Two senders wait for room; each item taken lets exactly one of them in. */
+RT_BLOCKS
 static void every_sender_gets_its_room(void)
 {
     struct shop s = {.ch = make(1, RT_WAIT)};
@@ -343,6 +354,7 @@ static void send_batch(void *arg)
         mark(&me->shop->refused, items[i]);
 }
 
+RT_BLOCKS
 static void receive_batches(void *arg)
 {
     struct shop *s = arg;
@@ -371,6 +383,7 @@ static void batches_keep_every_item(void)
 }
 
 /* State behind a queue with one consumer needs no lock: its plain read-modify-write never loses an update. */
+RT_BLOCKS
 static void writer(void *arg)
 {
     struct shop *s = arg;
@@ -397,6 +410,7 @@ static void single_writer_loses_no_update(void)
     rt_chan_destroy(s.ch, NULL, NULL);
 }
 
+RT_BLOCKS
 static void retry_gives_up_after_its_back_off(void)
 {
     struct shop s = {0};

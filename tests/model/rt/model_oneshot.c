@@ -18,6 +18,7 @@ static void send_a(void *arg)
 }
 
 /* The waiter frees the slot as soon as it has the answer, while the sender may still be waking it. */
+RT_BLOCKS
 static void slot_is_free_after_the_answer(void)
 {
     struct rt_oneshot *o = os_alloc(sizeof *o);
@@ -33,6 +34,7 @@ static void slot_is_free_after_the_answer(void)
 }
 
 /* The same, but the wait may time out first; then the waiter gives up, or finds that it was answered after all. */
+RT_BLOCKS
 static void slot_is_free_after_giving_up_or_the_answer(void)
 {
     struct rt_oneshot *o = os_alloc(sizeof *o);
@@ -104,6 +106,7 @@ static void send_racing(void *arg)
         os_a32_add(&c->kept, 1, memory_order_relaxed);
 }
 
+RT_BLOCKS
 static void first_of_two_senders_wins(void)
 {
     struct call c = {0};

@@ -13,6 +13,7 @@ struct shop {
     bool failed_once;
 };
 
+RT_BLOCKS
 static enum err run_worker(struct rt_task *self, void *arg)
 {
     (void)self;
@@ -24,6 +25,7 @@ static enum err run_worker(struct rt_task *self, void *arg)
     return e;
 }
 
+RT_BLOCKS
 static enum err run_sleeper(struct rt_task *self, void *arg)
 {
     (void)arg;
@@ -46,6 +48,7 @@ static struct rt_supervisor *make(struct shop *s, const struct rt_drain_step *st
     return sup;
 }
 
+RT_BLOCKS
 static struct rt_drain_report finish(struct shop *s, struct rt_supervisor *sup)
 {
     struct rt_drain_report report;
@@ -56,6 +59,7 @@ static struct rt_drain_report finish(struct shop *s, struct rt_supervisor *sup)
 }
 
 /* What was queued when the drain began is done; the worker ends by the close, not by force. */
+RT_BLOCKS
 static void drain_empties_the_queue_and_joins(void)
 {
     struct shop s = {0};
@@ -76,6 +80,7 @@ static void drain_empties_the_queue_and_joins(void)
     CHECK(os_a32_load(&s.done, memory_order_relaxed) == 1);
 }
 
+RT_BLOCKS
 static void soft_stop_ends_a_sleep(void)
 {
     struct shop s = {0};
@@ -87,6 +92,7 @@ static void soft_stop_ends_a_sleep(void)
 }
 
 /* Nobody closes the queue: the second signal must get the worker out of its wait. */
+RT_BLOCKS
 static void second_signal_cancels_a_wait(void)
 {
     struct shop s = {0};
@@ -101,6 +107,7 @@ static void second_signal_cancels_a_wait(void)
 }
 
 /* The same by the deadline. */
+RT_BLOCKS
 static void deadline_cancels_a_wait(void)
 {
     struct shop s = {0};
@@ -113,6 +120,7 @@ static void deadline_cancels_a_wait(void)
     CHECK(report.aborted == 1 && report.leaked == 0 && report.took_ms >= 5000);
 }
 
+RT_BLOCKS
 static enum err run_fails_once(struct rt_task *self, void *arg)
 {
     struct shop *s = arg;
@@ -125,6 +133,7 @@ static enum err run_fails_once(struct rt_task *self, void *arg)
 }
 
 /* A failure and a drain at any distance: restarted or not, everything is joined. */
+RT_BLOCKS
 static void failure_races_with_the_drain(void)
 {
     struct shop s = {0};
@@ -138,6 +147,7 @@ static void failure_races_with_the_drain(void)
 }
 
 /* The drill fails a sleeping task; it comes back after its back-off and ends with the drain. */
+RT_BLOCKS
 static void drilled_task_comes_back(void)
 {
     struct shop s = {0};

@@ -7,6 +7,7 @@
 
 #define VALUE(n) ((void *)(uintptr_t)(n))
 
+RT_BLOCKS
 static void follow(void *arg)
 {
     struct rt_watch *w = arg;
@@ -81,6 +82,7 @@ static void snapshot_lives_as_long_as_its_readers(void)
     rt_watch_destroy(w);
 }
 
+RT_BLOCKS
 static void listen(void *arg)
 {
     struct rt_bcast_sub *s = arg;
@@ -121,6 +123,7 @@ static void publish_one(void *arg)
     rt_bcast_publish(arg, VALUE(9));
 }
 
+RT_BLOCKS
 static void listen_for_two(void *arg)
 {
     struct rt_bcast_sub *s = arg;

@@ -25,6 +25,7 @@ static void stepper(void *arg)
     step(arg);
 }
 
+RT_BLOCKS
 static void waiter(void *arg)
 {
     struct gate *g = arg;
@@ -58,6 +59,7 @@ static bool take(struct gate *g)
     return false;
 }
 
+RT_BLOCKS
 static enum err take_by(struct gate *g, struct deadline by, uint32_t stops)
 {
     for (;;) {
@@ -69,12 +71,14 @@ static enum err take_by(struct gate *g, struct deadline by, uint32_t stops)
     }
 }
 
+RT_BLOCKS
 static void taker(void *arg)
 {
     enum err e = take_by(arg, deadline_never(), 0);
     CHECK(e == ERR_OK);
 }
 
+RT_BLOCKS
 static void impatient_taker(void *arg)
 {
     struct gate *g = arg;
@@ -102,6 +106,7 @@ static void wakeup_is_passed_on_by_who_timed_out(void)
     rt_word_fini(&g.w);
 }
 
+RT_BLOCKS
 static void cancelled_taker(void *arg)
 {
     struct gate *g = arg;
@@ -145,6 +150,7 @@ static void cancelling_loses_no_wakeup(void)
     rt_word_fini(&g.w);
 }
 
+RT_BLOCKS
 static void soft_sleeper(void *arg)
 {
     struct gate *g = arg;

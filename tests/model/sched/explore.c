@@ -19,6 +19,10 @@
  *
  * tests/model/rt/model_sched.c compares the reduced with the naive search over random programs.
  */
+#ifndef RON_MODEL
+#define RON_MODEL 1 /* for tools that read this file alone */
+#endif
+
 #include "model.h"
 
 #include <inttypes.h>
