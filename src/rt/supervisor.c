@@ -266,9 +266,7 @@ static void sup_reap(struct rt_supervisor *sup, int64_t now_ns)
 
 static void sup_restart(struct rt_supervisor *sup, struct rt_task *t, int64_t now_ns)
 {
-    if (task_start(sup, t) == ERR_OK)
-        os_count_add(&t->restarts, 1);
-    else
+    if (task_start(sup, t) != ERR_OK)
         t->restart_at_ns = now_ns + sup->spec.backoff.cap_ms * NS_PER_MS; /* no threads to be had: later */
 }
 
@@ -511,6 +509,7 @@ void rt_supervisor_each(struct rt_supervisor *sup, void (*fn)(void *ctx, const s
 {
     CHECK_MAGIC(sup, SUP_MAGIC);
     for (const struct rt_task *t = sup->tasks; t; t = t->next) {
+        uint64_t spawned = os_count_get(&t->spawned);
         struct rt_task_info info = {
             .name = t->name,
             .kind = t->spec.kind,
@@ -518,11 +517,11 @@ void rt_supervisor_each(struct rt_supervisor *sup, void (*fn)(void *ctx, const s
             .last_result = (enum err)os_count_get(&t->last_result),
             .escalated = os_count_get(&t->is_escalated) != 0,
             .drain_step = t->spec.drain_step,
-            .spawned = os_count_get(&t->spawned),
+            .spawned = spawned,
             .canceled = os_count_get(&t->canceled),
             .aborted = os_count_get(&t->aborted),
             .leaked = os_count_get(&t->leaked),
-            .restarts = os_count_get(&t->restarts),
+            .restarts = spawned > 0 ? spawned - 1 : 0,
         };
         fn(ctx, &info);
     }

@@ -39,7 +39,7 @@ struct rt_task {
 
     /* For anybody to read. */
     struct os_count state, last_result, is_escalated;
-    struct os_count spawned, canceled, aborted, leaked, restarts;
+    struct os_count spawned, canceled, aborted, leaked;
 };
 
 struct rt_task *rt_task__create(const struct rt_task_spec *spec, unsigned index,

@@ -159,6 +159,44 @@ static void drilled_task_comes_back(void)
     CHECK(finish(&s, sup).leaked == 0);
 }
 
+/* Time passes while both sleep; the one with a heartbeat of a millisecond is not taken for dead. */
+RT_BLOCKS
+static enum err run_naps(struct rt_task *self, void *arg)
+{
+    (void)arg;
+    enum err e = rt_task_sleep(self, deadline_in_ms(20));
+    CHECK(e == ERR_OK);
+    return ERR_OK;
+}
+
+static void no_silence(void *ctx, const struct rt_event *ev)
+{
+    (void)ctx;
+    CHECK(ev->kind != RT_EVENT_SILENT && ev->kind != RT_EVENT_FAILED);
+}
+
+RT_BLOCKS
+static void sleeping_task_needs_no_heartbeat(void)
+{
+    struct rt_supervisor *sup = rt_supervisor_create(&(struct rt_supervisor_spec){
+        .name = "model", .on_event = no_silence, .drain_deadline_ms = 7200000});
+    CHECK(rt_supervisor_add(
+              sup, &(struct rt_task_spec){
+                       .name = "idle", .run = run_sleeper, .heartbeat_ms = 1, .drain_step = 2}) == ERR_OK);
+    CHECK(rt_supervisor_add(
+              sup, &(struct rt_task_spec){.name = "naps", .run = run_naps, .on_fail = RT_ABORT}) == ERR_OK);
+    CHECK(rt_supervisor_start(sup) == ERR_OK);
+    struct rt_drain_report report;
+    enum err e = rt_supervisor_join(sup, deadline_in_ms(10), &report);
+    CHECK(e == ERR_TIMEOUT);
+    e = rt_supervisor_join(sup, deadline_in_ms(20), &report);
+    CHECK(e == ERR_TIMEOUT);
+    rt_supervisor_drain(sup);
+    CHECK(rt_supervisor_join(sup, deadline_never(), &report) == ERR_OK);
+    CHECK(report.aborted == 0);
+    rt_supervisor_destroy(sup);
+}
+
 int main(int argc, char **argv)
 {
     const struct model models[] = {
@@ -172,6 +210,9 @@ int main(int argc, char **argv)
          .body = failure_races_with_the_drain,
          .preemptions = 2,
          .covers = 1},
+        {.name = "sleeping_task_needs_no_heartbeat",
+         .body = sleeping_task_needs_no_heartbeat,
+         .preemptions = MODEL_PREEMPTIONS_NONE},
         {.name = "drilled_task_comes_back", .body = drilled_task_comes_back, .preemptions = 2},
     };
     return model_main(argc, argv, models, sizeof models / sizeof *models);

@@ -4,8 +4,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <string.h>
-
 #include "rt/chan.h"
 #include "rt/interval.h"
 #include "rt/supervisor.h"
@@ -289,35 +287,6 @@ static void silent_task_is_noticed_and_one_that_never_returns_is_leaked(void **s
     os_count_set(&release, 1); /* the thread may go now; nobody joins it */
 }
 
-static void count_idle_restarts(void *ctx, const struct rt_task_info *info)
-{
-    if (strcmp(info->name, "idle") == 0)
-        *(unsigned *)ctx +=
-            (unsigned)info->restarts + (info->state != RT_TASK_RUNNING && info->state != RT_TASK_DONE);
-}
-
-RT_BLOCKS
-static void sleeping_task_needs_no_heartbeat(void **state)
-{
-    (void)state;
-    struct rt_supervisor *sup = make((struct rt_supervisor_spec){0});
-    assert_int_equal(
-        rt_supervisor_add(sup,
-                          &(struct rt_task_spec){.name = "idle", .run = run_sleeper, .heartbeat_ms = 1}),
-        ERR_OK);
-    assert_int_equal(
-        rt_supervisor_add(sup,
-                          &(struct rt_task_spec){.name = "bad", .run = run_failing, .heartbeat_ms = 1000}),
-        ERR_OK);
-    assert_int_equal(rt_supervisor_start(sup), ERR_OK);
-    await_event(RT_EVENT_ESCALATED); /* several milliseconds later */
-    rt_supervisor_drain(sup);
-    unsigned idle_restarts = 0;
-    rt_supervisor_each(sup, count_idle_restarts, &idle_restarts);
-    finish(sup);
-    assert_int_equal(idle_restarts, 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,7 +298,6 @@ int main(void)
         cmocka_unit_test(straggler_is_cancelled_at_the_deadline),
         cmocka_unit_test(second_signal_does_not_wait_for_the_deadline),
         cmocka_unit_test(silent_task_is_noticed_and_one_that_never_returns_is_leaked),
-        cmocka_unit_test(sleeping_task_needs_no_heartbeat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
