@@ -24,6 +24,8 @@ struct ledger_limits {
     uint64_t max_open_holds, max_reversals, max_assets;
     uint32_t max_lanes; /* per account */
     uint64_t max_hold_ms;
+    /* Replaying what was judged before: limits and the time of judging are history, only what the log itself says counts. */
+    bool replay;
 };
 
 struct ledger_wide {

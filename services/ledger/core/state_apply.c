@@ -262,7 +262,7 @@ static enum err judge_hold(struct judge *j, const struct core_entry *e,
     enum err err = nonce_take(j, e);
     if (err != ERR_OK)
         return err;
-    if (e->hold_until != 0 &&
+    if (e->hold_until != 0 && !j->limits->replay &&
         (e->hold_until <= j->now_ms || e->hold_until - j->now_ms > j->limits->max_hold_ms))
         return refuse(j, ERR_BAD_HOLD_UNTIL);
     if (s->open_holds + s->n_opened >= j->limits->max_open_holds)
@@ -306,7 +306,7 @@ static enum err hold_wanted(struct judge *j, const struct core_entry *e,
         !same(asset_name(asset_at(s, r->asset)), e->asset))
         return refuse(j, ERR_REF_MISMATCH);
     bool late = h->until != 0 && h->until <= j->now_ms;
-    if (e->kind != CORE_EXPIRE && late)
+    if (e->kind != CORE_EXPIRE && late && !j->limits->replay)
         return hold_gone(j, "expired");
     if (h->closed_seq != 0)
         return hold_gone(j, "spent");

@@ -47,7 +47,7 @@ static struct ref_hold holds[HOLDS];
 static struct ref_transfer transfers[TRANSFERS];
 static unsigned n_holds, n_transfers;
 
-static const struct ledger_limits limits = {1000, 1000000, 1000000, 100, 256, 10000};
+static const struct ledger_limits limits = {1000, 1000000, 1000000, 100, 256, 10000, false};
 
 struct world {
     struct ref ref;

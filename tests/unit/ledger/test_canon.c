@@ -12,6 +12,7 @@
 #include "services/ledger/core/merkle.h"
 #include "services/ledger/core/note.h"
 #include "services/ledger/core/record.h"
+#include "store/frame.h"
 
 static struct core_entry mint_entry(void)
 {
@@ -210,6 +211,50 @@ static void three_entries_have_the_published_roots_proofs_and_note(void **state)
     ledger_signer_destroy(s);
 }
 
+static void two_groups_have_the_published_frames(void **state)
+{
+    (void)state;
+    struct built b[3];
+    build(&b[0], mint_entry(), STR("demo:mint:1"), (struct str){NULL, 0});
+    build(&b[1], pay_entry(), STR("demo:pay:1"), (struct str){NULL, 0});
+    build(&b[2], hold_entry(), STR("demo:hold:1"), STR("aGVsbG8="));
+    struct store_layout layout = {.align = 4096, .segment_bytes = 64 << 20};
+    struct ledger_frontier f;
+    struct sha256 hash;
+    static uint8_t out[8192];
+    struct bytes parts[3];
+    struct store_frame frame = {
+        .group_no = 1, .first_seq = 1, .count = 1, .count2 = 1, .ms = 1760000000123, .epoch = 1};
+    for (int i = 0; i < 3; i++)
+        parts[i] = bytes_of(b[i].record, b[i].p.len);
+    ledger_frontier_init(&f);
+    ledger_frontier_root(&f, &frame.prev_root);
+    ledger_frontier_append(&f, &b[0].pe[0].leaf_hash, NULL);
+    ledger_frontier_root(&f, &frame.new_root);
+    uint32_t len = store_frame_len(&layout, 255);
+    store_frame_encode(&layout, &frame, parts, 1, out);
+    sha256_of(out, len, &hash);
+    is_hex(hash.b, 32, "67c73d220bc8dabaf0d6bf2d8b45cf4467229cd9730c6a9f9d57ff3a9414d446");
+    is_hex(out + 120, 4, "5011d91d");
+    is_hex(out + len - 16, 16, "0100000000000000c8116eed524c4645");
+    frame = (struct store_frame){.group_no = 2,
+                                 .first_seq = 2,
+                                 .count = 2,
+                                 .count2 = 2,
+                                 .ms = 1760000001234,
+                                 .epoch = 1,
+                                 .prev_root = frame.new_root};
+    ledger_frontier_append(&f, &b[1].pe[0].leaf_hash, NULL);
+    ledger_frontier_append(&f, &b[2].pe[0].leaf_hash, NULL);
+    ledger_frontier_root(&f, &frame.new_root);
+    len = store_frame_len(&layout, 601);
+    store_frame_encode(&layout, &frame, parts + 1, 2, out);
+    sha256_of(out, len, &hash);
+    is_hex(hash.b, 32, "6bb9ef486ce510a5f3f91f2daa3b780ee79ebe908ea9d2c345c3c068282ecf12");
+    is_hex(out + 120, 4, "5bacad2c");
+    is_hex(out + len - 16, 16, "0200000000000000c8a86ea8524c4645");
+}
+
 static void a_record_reads_back_and_every_flipped_bit_is_noticed(void **state)
 {
     (void)state;
@@ -280,6 +325,7 @@ int main(void)
         cmocka_unit_test(a_transfer_has_the_published_hashes_and_index_keys),
         cmocka_unit_test(a_unit_without_name_is_named_after_its_tuple),
         cmocka_unit_test(three_entries_have_the_published_roots_proofs_and_note),
+        cmocka_unit_test(two_groups_have_the_published_frames),
         cmocka_unit_test(a_record_reads_back_and_every_flipped_bit_is_noticed),
         cmocka_unit_test(leaves_are_read_back_only_in_their_canonical_form),
     };

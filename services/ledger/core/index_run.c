@@ -1,0 +1,170 @@
+#include "services/ledger/core/index_run.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/crc32c.h"
+
+static uint64_t samples_of(uint64_t n)
+{
+    return (n + INDEX_RUN_SAMPLE - 1) / INDEX_RUN_SAMPLE;
+}
+
+static uint64_t blocks_of(uint64_t n)
+{
+    return (n + 31) / 32;
+}
+
+size_t ledger_index_run_bytes(uint64_t n)
+{
+    return INDEX_RUN_HEADER + n * INDEX_RUN_RECORD + samples_of(n) * 8 + blocks_of(n) * 64 +
+           INDEX_RUN_FOOTER;
+}
+
+int ledger_index_item_order(const void *a, const void *b)
+{
+    const struct ledger_index_item *x = a, *y = b;
+    int c = core_key_cmp(x->key, y->key);
+    return c != 0 ? c : (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+static uint64_t block_of(struct core_key key, uint64_t blocks)
+{
+    return (uint64_t)(((unsigned __int128)key.w[0] * blocks) >> 64);
+}
+
+static void filter_add(uint8_t *filter, uint64_t blocks, struct core_key key)
+{
+    uint8_t *block = filter + block_of(key, blocks) * 64;
+    for (unsigned i = 0; i < 7; i++) {
+        unsigned bit = (unsigned)(key.w[1] >> 9 * i) & 511;
+        block[bit / 8] |= (uint8_t)(1u << bit % 8);
+    }
+}
+
+bool ledger_index_run_maybe(const struct ledger_index_run *r, struct core_key key)
+{
+    if (r->n == 0)
+        return false;
+    const uint8_t *block = r->filter + block_of(key, r->filter_blocks) * 64;
+    for (unsigned i = 0; i < 7; i++) {
+        unsigned bit = (unsigned)(key.w[1] >> 9 * i) & 511;
+        if (!(block[bit / 8] & 1u << bit % 8))
+            return false;
+    }
+    return true;
+}
+
+void ledger_index_run_build(const struct ledger_index_item *items, uint64_t n, uint32_t tier,
+                            uint64_t first_seq, uint64_t last_seq, uint8_t *out)
+{
+    uint8_t *records = out + INDEX_RUN_HEADER, *samples = records + n * INDEX_RUN_RECORD;
+    uint8_t *filter = samples + samples_of(n) * 8, *footer = filter + blocks_of(n) * 64;
+    memset(out, 0, INDEX_RUN_HEADER);
+    memset(filter, 0, blocks_of(n) * 64);
+    memcpy(out, "RONLIDX1", 8);
+    le32_put(out + 8, 1);
+    le32_put(out + 12, tier);
+    le64_put(out + 16, n);
+    le64_put(out + 24, first_seq);
+    le64_put(out + 32, last_seq);
+    le64_put(out + 40, blocks_of(n));
+    le32_put(out + 60, crc32c(0, out, 60));
+    for (uint64_t i = 0; i < n; i++) {
+        uint8_t *r = records + i * INDEX_RUN_RECORD;
+        memcpy(r, &items[i].key, 16);
+        le64_put(r + 16, items[i].seq);
+        le32_put(r + 24, items[i].place.segment);
+        le32_put(r + 28, items[i].place.offset);
+        if (i % INDEX_RUN_SAMPLE == 0)
+            memcpy(samples + i / INDEX_RUN_SAMPLE * 8, r, 8);
+        filter_add(filter, blocks_of(n), items[i].key);
+    }
+    le32_put(footer, crc32c(0, records, n * INDEX_RUN_RECORD));
+    le32_put(footer + 4, crc32c(0, samples, samples_of(n) * 8));
+    le32_put(footer + 8, crc32c(0, filter, blocks_of(n) * 64));
+    memcpy(footer + 12, "RIDX", 4);
+}
+
+static enum err check_parts(const struct ledger_index_run *r)
+{
+    const uint8_t *footer = r->p + r->bytes - INDEX_RUN_FOOTER;
+    if (le32_get(footer) != crc32c(0, r->records, r->n * INDEX_RUN_RECORD) ||
+        le32_get(footer + 4) != crc32c(0, r->samples, samples_of(r->n) * 8) ||
+        le32_get(footer + 8) != crc32c(0, r->filter, r->filter_blocks * 64))
+        return ERR_CORRUPT;
+    struct ledger_index_item last, at;
+    for (uint64_t i = 0; i < r->n; i++) {
+        ledger_index_run_item(r, i, &at);
+        if (i > 0 && ledger_index_item_order(&last, &at) >= 0)
+            return ERR_CORRUPT;
+        last = at;
+    }
+    return ERR_OK;
+}
+
+enum err ledger_index_run_open(const uint8_t *p, size_t bytes, bool deep, struct ledger_index_run *out_run)
+{
+    struct ledger_index_run r = {.p = p, .bytes = bytes};
+    if (bytes < INDEX_RUN_HEADER + INDEX_RUN_FOOTER || memcmp(p, "RONLIDX1", 8) != 0 ||
+        le32_get(p + 60) != crc32c(0, p, 60))
+        return ERR_CORRUPT;
+    if (le32_get(p + 8) != 1)
+        return ERR_VERSION;
+    r.tier = le32_get(p + 12);
+    r.n = le64_get(p + 16);
+    r.first_seq = le64_get(p + 24);
+    r.last_seq = le64_get(p + 32);
+    r.filter_blocks = le64_get(p + 40);
+    if (r.n > bytes / INDEX_RUN_RECORD || r.filter_blocks != blocks_of(r.n) ||
+        ledger_index_run_bytes(r.n) != bytes || memcmp(p + bytes - 4, "RIDX", 4) != 0)
+        return ERR_CORRUPT;
+    r.records = p + INDEX_RUN_HEADER;
+    r.samples = r.records + r.n * INDEX_RUN_RECORD;
+    r.filter = r.samples + samples_of(r.n) * 8;
+    enum err err = deep ? check_parts(&r) : ERR_OK;
+    if (err == ERR_OK)
+        *out_run = r;
+    return err;
+}
+
+void ledger_index_run_item(const struct ledger_index_run *r, uint64_t i, struct ledger_index_item *out)
+{
+    const uint8_t *p = r->records + i * INDEX_RUN_RECORD;
+    memcpy(&out->key, p, 16);
+    out->seq = le64_get(p + 16);
+    out->place = (struct core_place){le32_get(p + 24), le32_get(p + 28)};
+}
+
+bool ledger_index_run_find(const struct ledger_index_run *r, struct core_key key,
+                           struct ledger_index_item *out)
+{
+    if (!ledger_index_run_maybe(r, key))
+        return false;
+    /* The last sample that is not above the key starts its page; equal samples mean it may begin a page earlier. */
+    uint64_t want = __builtin_bswap64(key.w[0]), lo = 0, hi = samples_of(r->n);
+    while (lo < hi) {
+        uint64_t mid = lo + (hi - lo) / 2;
+        if (be64_get(r->samples + mid * 8) < want)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    uint64_t i = lo == 0 ? 0 : (lo - 1) * INDEX_RUN_SAMPLE,
+             end = lo * INDEX_RUN_SAMPLE + 1 < r->n ? lo * INDEX_RUN_SAMPLE + 1 : r->n;
+    while (end < r->n && be64_get(r->records + (end - 1) * INDEX_RUN_RECORD) == want)
+        end++;        /* several keys may share their first 8 bytes */
+    while (i < end) { /* the first record that is not below the key */
+        uint64_t mid = i + (end - i) / 2;
+        struct core_key at;
+        memcpy(&at, r->records + mid * INDEX_RUN_RECORD, 16);
+        if (core_key_cmp(at, key) < 0)
+            i = mid + 1;
+        else
+            end = mid;
+    }
+    if (i == r->n)
+        return false;
+    ledger_index_run_item(r, i, out);
+    return core_key_eq(out->key, key);
+}
