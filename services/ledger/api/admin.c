@@ -1,0 +1,323 @@
+/* The administrator's own routes. Each call is logged with its key id; the frame already keeps them on loopback. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/json_read.h"
+#include "base/time_fmt.h"
+#include "services/ledger/api/api.h"
+#include "services/ledger/api/routes.h"
+#include "services/ledger/files.h"
+#include "store/file_replace.h"
+
+static bool admit(struct ledger_service *s, struct net_req *rq, const char *what)
+{
+    struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
+    struct auth_cap *cap;
+    if (!net_req_peer(rq)->loopback) {
+        net_reply_problem(rq, ERR_FORBIDDEN, "only from this machine");
+        return false;
+    }
+    if (svc_authorize(s->svc, rq, &want, &cap) != ERR_OK)
+        return false;
+    obs_log(svc_log(s->svc), OBS_INFO, "admin_call", OBS_STR("what", what),
+            OBS_STR("kid", auth_cap_kid(cap)), OBS_CORR(net_req_corr_id(rq)), OBS_END);
+    auth_cap_release(cap);
+    return true;
+}
+
+static void admin_send(struct ledger_service *s, struct net_req *rq, const struct ledger_http_read *r,
+                       void (*run)(struct ledger_service *s, struct ledger_read *r))
+{
+    struct ledger_http_read *copy = arena_alloc(net_req_arena(rq), sizeof *copy);
+    if (copy != NULL) {
+        *copy = *r;
+        copy->rq = rq;
+        copy->read = (struct ledger_read){run, rq};
+    }
+    if (copy == NULL || rt_chan_try_send(s->l->admin, &copy->read) != ERR_OK) {
+        obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_busy_rejections], "admin"));
+        net_reply_problem(rq, ERR_BUSY, "admin queue is full");
+    }
+}
+
+/* ---- recovery ---- */
+
+static const char *state_name(const struct ledger *l)
+{
+    if (ledger_safe_cause(l) != CAUSE_NONE)
+        return "safe_mode";
+    switch (atomic_load(&l->phase)) {
+    case PHASE_REPLAYING:
+        return "replaying";
+    case PHASE_RUNNING:
+        return "running";
+    case PHASE_DRAINING:
+        return "draining";
+    default:
+        return "stopped";
+    }
+}
+
+static void run_recovery(struct ledger_service *s, struct ledger_read *r)
+{
+    struct ledger_http_read *h = (struct ledger_http_read *)r;
+    struct ledger *l = s->l;
+    struct ledger_head head;
+    struct buf b;
+    struct json_w w;
+    struct sha256 digest;
+    buf_init(&b, 1 << 20);
+    json_w_init(&w, &b);
+    ledger_head_read(l, &head);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "state", state_name(l));
+    json_put_cstr(&w, "cause", ledger_cause_name(ledger_safe_cause(l)));
+    json_put_u64(&w, "head_seq", head.seq);
+    json_put_hash(&w, "root", &head.root);
+    json_put_u64(&w, "group_no", head.group_no);
+    json_put_u64(&w, "checkpoint_seq", atomic_load(&l->checkpoint_seq));
+    if (h->a == 1) {
+        ledger_state_digest(l->state, &digest);
+        json_put_hash(&w, "state_digest", &digest);
+    }
+    json_put_u64(&w, "torn_bytes", l->torn_bytes);
+    json_key(&w, "last_error");
+    json_obj_begin(&w);
+    if (l->bad_file[0] != 0) {
+        json_put_cstr(&w, "file", l->bad_file);
+        json_put_u64(&w, "offset", l->bad_offset);
+        json_put_cstr(&w, "reason", l->bad_reason);
+    }
+    json_obj_end(&w);
+    json_obj_end(&w);
+    net_reply_json(h->rq, 200, buf_bytes(&b));
+    buf_fini(&b);
+}
+
+void ledger_admin_recovery(struct net_req *rq, void *ctx)
+{
+    struct ledger_service *s = ctx;
+    struct ledger_http_read h = {0};
+    if (ledger_http_number(rq, "digest", 0, 0, 1, &h.a) && admit(s, rq, "recovery"))
+        admin_send(s, rq, &h, run_recovery);
+}
+
+/* ---- safe mode ---- */
+
+struct safe_mode_in {
+    int action;
+    struct str reason;
+};
+static const char *const actions[] = {"enter", "ack", NULL};
+static const struct json_field safe_mode_fields[] = {
+    JSON_REQ(struct safe_mode_in, action, JSON_KIND_ENUM, .names = actions),
+    JSON_DEF(struct safe_mode_in, reason, JSON_KIND_STR, .max = 200),
+    JSON_END,
+};
+
+/* After damage that scrub found: is everything readable again? */
+static bool whole_again(struct ledger *l)
+{
+    struct store_segment v[256];
+    size_t n = store_journal_segments(l->sink->journal, v, 256);
+    struct store_journal_report rep;
+    for (size_t i = 0; i < n && i < 256; i++)
+        if (store_journal_scan(l->sink->journal, v[i].segment_no, NULL, NULL, &rep) == ERR_CORRUPT)
+            return false;
+    return true;
+}
+
+static void run_safe_mode(struct ledger_service *s, struct ledger_read *r)
+{
+    struct ledger_http_read *h = (struct ledger_http_read *)r;
+    struct ledger *l = s->l;
+    enum ledger_cause cause = ledger_safe_cause(l);
+    char reason[256];
+    snprintf(reason, sizeof reason, "%.*s", STR_ARG(h->text));
+    if (h->a == 0) {
+        if (ledger_safe_file_write(l, reason) != ERR_OK)
+            obs_log(svc_log(s->svc), OBS_WARN, "safe_mode_file", OBS_END);
+        ledger_enter_safe_mode(l, CAUSE_OPERATOR, reason);
+        net_reply_json(h->rq, 200, bytes_of("{\"state\":\"safe_mode\"}", 21));
+        return;
+    }
+    if (cause == CAUSE_NONE) {
+        net_reply_json(h->rq, 200, bytes_of("{\"state\":\"running\"}", 19));
+        return;
+    }
+    if ((cause != CAUSE_OPERATOR && cause != CAUSE_SCRUB) || !whole_again(l)) {
+        net_reply_problem(h->rq, ERR_RESTART_REQUIRED,
+                          "cause %s ends with a restart that re-reads the journal",
+                          ledger_cause_name(cause));
+        return;
+    }
+    if (ledger_safe_file_write(l, NULL) != ERR_OK) {
+        net_reply_problem(h->rq, ERR_UNAVAILABLE, "SAFE_MODE cannot be removed");
+        return;
+    }
+    atomic_store(&l->cause, CAUSE_NONE);
+    obs_log(svc_log(s->svc), OBS_INFO, "safe_mode_exit", OBS_STR("cause", ledger_cause_name(cause)),
+            OBS_END);
+    net_reply_json(h->rq, 200, bytes_of("{\"state\":\"running\"}", 19));
+}
+
+void ledger_admin_safe_mode(struct net_req *rq, void *ctx)
+{
+    struct ledger_service *s = ctx;
+    struct safe_mode_in in = {0};
+    struct json_error why;
+    if (!admit(s, rq, "safe-mode"))
+        return;
+    if (json_read_dto(net_req_body(rq), safe_mode_fields, &in, net_req_arena(rq), &why) != ERR_OK) {
+        net_reply_problem(rq, ERR_BAD_REQUEST, "%s: %s", why.path, json_reason_name(why.reason));
+        return;
+    }
+    struct ledger_http_read h = {.a = (uint64_t)in.action, .text = in.reason};
+    admin_send(s, rq, &h, run_safe_mode);
+}
+
+/* ---- checkpoint, journal, snapshot ---- */
+
+void ledger_admin_checkpoint(struct net_req *rq, void *ctx)
+{
+    struct ledger_service *s = ctx;
+    if (!admit(s, rq, "checkpoint"))
+        return;
+    atomic_store(&s->l->want_gen, true);
+    net_reply_json(rq, 202, bytes_of("{\"status\":\"asked\"}", 18));
+}
+
+static void run_journal(struct ledger_service *s, struct ledger_read *r)
+{
+    struct ledger_http_read *h = (struct ledger_http_read *)r;
+    struct store_segment v[1024];
+    size_t n = store_journal_segments(s->l->sink->journal, v, 1024);
+    struct buf b;
+    struct json_w w;
+    buf_init(&b, 1 << 20);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_key(&w, "segments");
+    json_arr_begin(&w);
+    for (size_t i = 0; i < n && i < 1024; i++) {
+        json_obj_begin(&w);
+        json_put_u64(&w, "segment", v[i].segment_no);
+        json_put_u64(&w, "first_seq", v[i].first_seq);
+        json_put_u64(&w, "first_group", v[i].first_group);
+        json_put_u64(&w, "bytes_used", v[i].bytes_used);
+        json_put_bool(&w, "sealed", v[i].sealed);
+        json_obj_end(&w);
+    }
+    json_arr_end(&w);
+    json_obj_end(&w);
+    net_reply_json(h->rq, 200, buf_bytes(&b));
+    buf_fini(&b);
+}
+
+void ledger_admin_journal(struct net_req *rq, void *ctx)
+{
+    struct ledger_service *s = ctx;
+    struct ledger_http_read h = {0};
+    if (admit(s, rq, "journal"))
+        admin_send(s, rq, &h, run_journal);
+}
+
+static enum err copy_file(struct ledger *l, const char *from, const char *to, uint64_t bytes)
+{
+    enum { STEP = 1 << 20 };
+    struct store_file *in = NULL, *out = NULL;
+    char *piece = malloc(STEP);
+    enum err err = piece == NULL ? ERR_NO_MEMORY : store_file_open(l->deps.disk, from, STORE_READ, &in);
+    if (err == ERR_OK)
+        err = store_file_open(l->deps.disk, to, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &out);
+    for (uint64_t at = 0; err == ERR_OK && at < bytes; at += STEP) {
+        size_t n = 0;
+        err = store_file_pread(in, piece, bytes - at < STEP ? (size_t)(bytes - at) : STEP, at, &n);
+        if (err == ERR_OK && n > 0)
+            err = store_file_pwrite(out, piece, n, at);
+    }
+    if (err == ERR_OK)
+        err = store_file_sync(out);
+    store_file_close(in);
+    store_file_close(out);
+    free(piece);
+    return err;
+}
+
+/* Journal up to a group end that is durable now, superblock and signed note, in a folder of its own. */
+static enum err snapshot(struct ledger_service *s, const char *dir, const struct ledger_head *head)
+{
+    struct ledger *l = s->l;
+    char path[STORE_PATH_MAX], from[STORE_PATH_MAX], journal[STORE_PATH_MAX], note[NOTE_MAX];
+    struct store_segment v[1024];
+    size_t n = store_journal_segments(l->sink->journal, v, 1024), len;
+    store_path_join(journal, dir, "journal");
+    enum err err = store_disk_mkdirs(l->deps.disk, journal);
+    store_path_join(from, l->set.dir, "SUPERBLOCK");
+    store_path_join(path, dir, "SUPERBLOCK");
+    if (err == ERR_OK)
+        err = copy_file(l, from, path, 4096);
+    if (err == ERR_OK)
+        err = ledger_checkpoint_note(l, head->seq, note, &len);
+    store_path_join(path, dir, "checkpoint");
+    if (err == ERR_OK)
+        err = store_file_replace(l->deps.disk, path, bytes_of(note, len));
+    for (size_t i = 0; err == ERR_OK && i < n && i < 1024; i++) {
+        char name[40];
+        struct store_stat st;
+        snprintf(name, sizeof name, "journal/%08u.seg", v[i].segment_no);
+        store_path_join(from, l->set.dir, name);
+        if (store_disk_stat(l->deps.disk, from, &st) != ERR_OK) {
+            snprintf(name, sizeof name, "journal/%08u.segz", v[i].segment_no);
+            store_path_join(from, l->set.dir, name);
+            err = store_disk_stat(l->deps.disk, from, &st);
+        }
+        store_path_join(path, dir, name);
+        if (err == ERR_OK)
+            err = copy_file(l, from, path, st.bytes);
+    }
+    return err;
+}
+
+static void run_snapshot(struct ledger_service *s, struct ledger_read *r)
+{
+    struct ledger_http_read *h = (struct ledger_http_read *)r;
+    struct ledger_head head;
+    char id[64], dir[STORE_PATH_MAX], name[96];
+    ledger_head_read(s->l, &head);
+    snprintf(id, sizeof id, "%020llu-%lld", (unsigned long long)head.seq,
+             (long long)svc_clock(s->svc)->wall_ms(svc_clock(s->svc)->ctx));
+    snprintf(name, sizeof name, "snapshots/%s", id);
+    store_path_join(dir, s->l->set.dir, name);
+    enum err err = snapshot(s, dir, &head);
+    if (err != ERR_OK) {
+        net_reply_problem(h->rq, ERR_UNAVAILABLE, "snapshot failed: %s", err_name(err));
+        return;
+    }
+    struct buf b;
+    struct json_w w;
+    buf_init(&b, 4096);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "id", id);
+    json_put_cstr(&w, "path", dir);
+    json_put_u64(&w, "seq", head.seq);
+    json_put_hash(&w, "root", &head.root);
+    json_obj_end(&w);
+    net_reply_json(h->rq, 201, buf_bytes(&b));
+    buf_fini(&b);
+}
+
+void ledger_admin_snapshot(struct net_req *rq, void *ctx)
+{
+    struct ledger_service *s = ctx;
+    struct ledger_http_read h = {0};
+    if (!admit(s, rq, "snapshot"))
+        return;
+    if (s->l->set.amnesia)
+        net_reply_problem(rq, ERR_CONFLICT, "nothing is kept with --amnesia");
+    else
+        admin_send(s, rq, &h, run_snapshot);
+}

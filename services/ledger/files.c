@@ -1,0 +1,195 @@
+#include "services/ledger/files.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "base/hex.h"
+#include "base/json_read.h"
+#include "base/json_write.h"
+#include "base/rng.h"
+#include "store/file_replace.h"
+
+enum { SUPERBLOCK = 4096 };
+
+void ledger_superblock_encode(const struct ledger_superblock *sb, uint8_t out[4096])
+{
+    size_t n = strlen(sb->origin);
+    memset(out, 0, SUPERBLOCK);
+    memcpy(out, "RONLEDG1", 8);
+    le32_put(out + 8, 1);
+    le32_put(out + 12, sb->align);
+    le32_put(out + 16, sb->segment_bytes);
+    le64_put(out + 20, sb->created_ms);
+    memcpy(out + 28, sb->ledger_id, 16);
+    le16_put(out + 44, (uint16_t)n);
+    memcpy(out + 46, sb->origin, n);
+    le32_put(out + SUPERBLOCK - 4, crc32c(0, out, SUPERBLOCK - 4));
+}
+
+enum err ledger_superblock_decode(const uint8_t in[4096], struct ledger_superblock *out)
+{
+    if (memcmp(in, "RONLEDG1", 8) != 0 || le32_get(in + SUPERBLOCK - 4) != crc32c(0, in, SUPERBLOCK - 4))
+        return ERR_CORRUPT;
+    if (le32_get(in + 8) != 1)
+        return ERR_VERSION;
+    struct ledger_superblock sb = {
+        .align = le32_get(in + 12), .segment_bytes = le32_get(in + 16), .created_ms = le64_get(in + 20)};
+    size_t n = le16_get(in + 44);
+    if (n > NOTE_ORIGIN_MAX || !ledger_note_origin_ok(str_of((const char *)in + 46, n)) ||
+        (sb.align != 512 && sb.align != 4096) || sb.segment_bytes % 4096 != 0 || sb.segment_bytes == 0)
+        return ERR_CORRUPT;
+    memcpy(sb.ledger_id, in + 28, 16);
+    memcpy(sb.origin, in + 46, n);
+    *out = sb;
+    return ERR_OK;
+}
+
+static void path_of(const struct ledger *l, const char *name, char out[STORE_PATH_MAX])
+{
+    store_path_join(out, l->set.dir, name);
+}
+
+static enum err found(struct ledger *l, const char *path, struct ledger_superblock *out)
+{
+    struct ledger_superblock sb = {.align = l->set.align, .segment_bytes = l->set.segment_bytes};
+    int64_t now = l->deps.clock->wall_ms(l->deps.clock->ctx);
+    sb.created_ms = now < 0 ? 0 : (uint64_t)now;
+    rng_secure(sb.ledger_id, sizeof sb.ledger_id);
+    if (l->set.origin[0] != 0) {
+        snprintf(sb.origin, sizeof sb.origin, "%s", l->set.origin);
+    } else {
+        char id[33];
+        hex_encode(sb.ledger_id, 16, id);
+        snprintf(sb.origin, sizeof sb.origin, "localhost/ron-ledger/%s", id);
+    }
+    uint8_t bytes[SUPERBLOCK];
+    ledger_superblock_encode(&sb, bytes);
+    enum err err =
+        l->set.amnesia ? ERR_OK : store_file_replace(l->deps.disk, path, bytes_of(bytes, sizeof bytes));
+    if (err == ERR_OK)
+        *out = sb;
+    return err;
+}
+
+enum err ledger_superblock_open(struct ledger *l, struct ledger_superblock *out)
+{
+    char path[STORE_PATH_MAX];
+    path_of(l, "SUPERBLOCK", path);
+    struct buf b;
+    buf_init(&b, SUPERBLOCK);
+    enum err err = l->set.amnesia ? ERR_NOT_FOUND : store_file_slurp(l->deps.disk, path, &b);
+    if (err == ERR_NOT_FOUND)
+        err = found(l, path, out);
+    else if (err == ERR_OK)
+        err = b.n == SUPERBLOCK ? ledger_superblock_decode(b.p, out) : ERR_CORRUPT;
+    buf_fini(&b);
+    if (err == ERR_OK && l->set.origin[0] != 0 && strcmp(l->set.origin, out->origin) != 0)
+        return ERR_CONFLICT;
+    return err;
+}
+
+enum err ledger_key_open(struct ledger *l, const char *origin)
+{
+    struct buf b;
+    buf_init(&b, 4096);
+    bool keep = !l->set.amnesia && l->set.key_file[0] != 0;
+    enum err err = keep ? store_file_slurp(l->deps.disk, l->set.key_file, &b) : ERR_NOT_FOUND;
+    if (err == ERR_NOT_FOUND) {
+        uint8_t seed[ED25519_SEED_BYTES];
+        char text[NOTE_VKEY_MAX + 17];
+        rng_secure(seed, sizeof seed);
+        size_t n = ledger_signer_secret(str_from_c(origin), seed, text);
+        text[n++] = '\n';
+        err = keep ? store_file_replace(l->deps.disk, l->set.key_file, bytes_of(text, n)) : ERR_OK;
+        if (err == ERR_OK)
+            err = ledger_signer_open(str_of(text, n), &l->signer);
+        explicit_bzero(seed, sizeof seed);
+        explicit_bzero(text, sizeof text);
+    } else if (err == ERR_OK) {
+        err = ledger_signer_open(buf_str(&b), &l->signer);
+        if (err == ERR_OK && !str_eq_c(ledger_signer_origin(l->signer), origin))
+            err = ERR_CONFLICT;
+    }
+    if (b.p != NULL)
+        explicit_bzero(b.p, b.n);
+    buf_fini(&b);
+    return err;
+}
+
+static const struct json_field clean_fields[] = {
+    JSON_REQ(struct ledger_clean, group_no, JSON_KIND_U64),
+    JSON_REQ(struct ledger_clean, root, JSON_KIND_HASH),
+    JSON_REQ(struct ledger_clean, seq, JSON_KIND_U64),
+    JSON_END,
+};
+
+enum err ledger_clean_read(struct ledger *l, struct ledger_clean *out)
+{
+    char path[STORE_PATH_MAX];
+    path_of(l, "CLEAN", path);
+    struct buf b;
+    buf_init(&b, 4096);
+    struct arena a;
+    arena_init(&a, 1024, 65536);
+    struct json_error why;
+    struct ledger_clean c = {0};
+    enum err err = l->set.amnesia ? ERR_NOT_FOUND : store_file_slurp(l->deps.disk, path, &b);
+    if (err == ERR_OK) {
+        c.there = true;
+        if (json_read_dto(buf_bytes(&b), clean_fields, &c, &a, &why) != ERR_OK)
+            c.there = false; /* a guard that cannot be read guards nothing; the journal is the truth */
+    } else if (err == ERR_NOT_FOUND) {
+        err = ERR_OK;
+    }
+    arena_fini(&a);
+    buf_fini(&b);
+    if (err == ERR_OK)
+        *out = c;
+    return err;
+}
+
+enum err ledger_clean_write(struct ledger *l, const struct ledger_head *head)
+{
+    char path[STORE_PATH_MAX];
+    path_of(l, "CLEAN", path);
+    struct buf b;
+    struct json_w w;
+    buf_init(&b, 4096);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_put_u64(&w, "group_no", head->group_no);
+    json_put_hash(&w, "root", &head->root);
+    json_put_u64(&w, "seq", head->seq);
+    json_obj_end(&w);
+    enum err err = b.err == ERR_OK ? store_file_replace(l->deps.disk, path, buf_bytes(&b)) : b.err;
+    buf_fini(&b);
+    return err;
+}
+
+enum err ledger_clean_remove(struct ledger *l)
+{
+    char path[STORE_PATH_MAX];
+    path_of(l, "CLEAN", path);
+    return l->set.amnesia ? ERR_OK : store_file_remove(l->deps.disk, path);
+}
+
+enum err ledger_safe_file_write(struct ledger *l, const char *reason)
+{
+    char path[STORE_PATH_MAX];
+    path_of(l, "SAFE_MODE", path);
+    if (l->set.amnesia)
+        return ERR_OK;
+    if (reason == NULL)
+        return store_file_remove(l->deps.disk, path);
+    return store_file_replace(l->deps.disk, path, bytes_of(reason, strlen(reason)));
+}
+
+bool ledger_safe_file_there(struct ledger *l)
+{
+    char path[STORE_PATH_MAX];
+    struct store_stat st;
+    path_of(l, "SAFE_MODE", path);
+    return !l->set.amnesia && store_disk_stat(l->deps.disk, path, &st) == ERR_OK;
+}

@@ -1,0 +1,442 @@
+/*
+ * Opening: lock, superblock, key, the newest good checkpoint, then every later frame through the same core that serves
+ * requests. What the log says is recomputed, not believed: fingerprints, leaves, roots, seqs, and all rules of the domain.
+ *
+ * Ends Running, or in safe mode with the reason and the first bad byte; reads are served either way. A torn tail was never
+ * acknowledged and is wiped by the journal; anything else that does not fit is corruption and is never repaired here.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "services/ledger/checkpoint.h"
+#include "services/ledger/files.h"
+#include "services/ledger/policy.h"
+#include "services/ledger/reads.h"
+#include "store/file_replace.h"
+
+static const struct obs_metric_def metric_rows[] = {
+#include "obs/metrics_rows.h"
+#include "services/ledger/metrics.def"
+#include "obs/metrics_end.h"
+};
+
+static const char *const folders[] = {"journal", "tree", "index", "state", "ckpt"};
+
+/* ---- replay ---- */
+
+struct replay {
+    struct ledger *l;
+    struct ledger_gen *gen;
+    struct arena arena;
+    struct ledger_limits limits;
+    uint64_t entries;
+    const char *why;
+    enum err node_err;
+};
+
+static void node_put(void *ctx, unsigned level, uint64_t index, const struct sha256 *h)
+{
+    struct replay *r = ctx;
+    if (r->l->levels[level].n != index || ledger_column_append(&r->l->levels[level], h) != ERR_OK)
+        r->node_err = ERR_NO_MEMORY;
+}
+
+static enum err wrong(struct replay *r, const char *why)
+{
+    r->why = why;
+    return ERR_CORRUPT;
+}
+
+static enum err gen_for_frame(struct replay *r, uint32_t n)
+{
+    struct ledger *l = r->l;
+    if (r->gen != NULL && ledger_gen_room(r->gen) >= n)
+        return ERR_OK;
+    uint32_t capacity = l->set.checkpoint_entries + l->set.commit_max_entries;
+    enum err err = ledger_index_open_generation(&l->index, ++l->gen_number, l->frontier.n + 1, capacity);
+    if (err != ERR_OK)
+        return err;
+    struct ledger_view *v = ledger_index_pin(&l->index);
+    r->gen = ledger_view_open_gen(v);
+    ledger_view_unpin(v);
+    return ERR_OK;
+}
+
+static enum err replay_unit(struct replay *r, const struct ledger_view *v, struct bytes rest, uint64_t ms,
+                            struct core_place at, uint32_t *out_len, uint32_t *out_n)
+{
+    struct ledger *l = r->l;
+    struct core_record head;
+    if (ledger_record_parse(rest, &head) != ERR_OK)
+        return wrong(r, "unit record");
+    uint32_t n = head.n;
+    struct core_entry *entries = arena_array(&r->arena, n, sizeof *entries);
+    char *scratch = arena_alloc(&r->arena, (size_t)n * CORE_LEAF_MAX);
+    struct core_prepared p = {.entries = arena_array(&r->arena, n, sizeof *p.entries)};
+    struct ledger_effect *fx = arena_alloc(&r->arena, n * EFFECTS_PER_ENTRY * sizeof *fx);
+    const struct ledger_fact **facts = arena_array(&r->arena, n, sizeof *facts);
+    if (entries == NULL || scratch == NULL || p.entries == NULL || fx == NULL || facts == NULL)
+        return ERR_NO_MEMORY;
+    struct core_unit u;
+    struct core_caller who;
+    if (ledger_record_decode(rest, entries, scratch, &u, &who, &p) != ERR_OK)
+        return wrong(r, "fingerprint or leaf");
+    struct ledger_found found;
+    if (ledger_view_find_unit(v, p.idem_key, &found) || p.id_twice)
+        return wrong(r, "unit or id twice");
+    for (uint32_t i = 0; i < n; i++) {
+        if (ledger_view_find_entry(v, p.entries[i].id_key, &found))
+            return wrong(r, "unit or id twice");
+        if (entries[i].ref_id.n == 0)
+            continue;
+        struct ledger_fact *fact = arena_zalloc(&r->arena, sizeof *fact);
+        if (fact == NULL)
+            return ERR_NO_MEMORY;
+        enum err err = ledger_fact_find(l, v, p.entries[i].ref_key, &r->arena, fact);
+        if (err != ERR_OK)
+            return err;
+        facts[i] = fact;
+    }
+    uint64_t seq = l->frontier.n + 1;
+    uint32_t n_fx;
+    struct ledger_reject reject;
+    if (ledger_state_apply(l->state, &u, &p, facts, seq, ms, &r->limits, fx, &n_fx, &reject) != ERR_OK)
+        return wrong(r, err_code(reject.reason));
+    if (ledger_state_conserves(l->state, fx, n_fx) != ERR_OK ||
+        ledger_state_commit(l->state, fx, n_fx, seq + n - 1) != ERR_OK)
+        return wrong(r, "conservation");
+    uint32_t gen_unit = ledger_gen_add_unit(r->gen, p.idem_key, &p.fp, seq, n);
+    struct ledger_node_sink sink = {node_put, r};
+    for (uint32_t i = 0; i < n; i++) {
+        ledger_gen_add_entry(r->gen, p.entries[i].id_key, seq + i, gen_unit, entries[i].kind);
+        ledger_frontier_append(&l->frontier, &p.entries[i].leaf_hash, &sink);
+    }
+    ledger_gen_set_place(r->gen, gen_unit, at);
+    if (!l->set.amnesia)
+        ledger_log_changes(l, r->gen, fx, n_fx, seq + n - 1);
+    *out_len = p.len;
+    *out_n = n;
+    return r->node_err;
+}
+
+static enum err replay_frame(void *ctx, const struct store_frame *f, struct store_pos at)
+{
+    struct replay *r = ctx;
+    struct ledger *l = r->l;
+    if (f->first_seq != l->frontier.n + 1 || f->group_no != l->next_group ||
+        !sha256_eq(&f->prev_root, &l->last_root))
+        return wrong(r, "group, seq or root does not continue");
+    enum err err = gen_for_frame(r, f->count);
+    if (err != ERR_OK)
+        return err;
+    struct ledger_view *v = ledger_index_pin(&l->index);
+    struct bytes rest = f->payload;
+    struct core_place place = {at.segment, at.offset + STORE_FRAME_HEADER};
+    uint32_t units = 0, entries = 0;
+    while (err == ERR_OK && rest.n > 0) {
+        uint32_t len = 0, n = 0;
+        err = replay_unit(r, v, rest, f->ms, place, &len, &n);
+        rest.p += len;
+        rest.n -= len;
+        place.offset += len;
+        units++;
+        entries += n;
+    }
+    ledger_view_unpin(v);
+    arena_reset(&r->arena);
+    if (err != ERR_OK)
+        return err;
+    struct sha256 root;
+    ledger_frontier_root(&l->frontier, &root);
+    if (units != f->count2 || entries != f->count || !sha256_eq(&root, &f->new_root))
+        return wrong(r, "root or counts");
+    struct ledger_group_row row = {l->frontier.n, f->group_no, f->ms, at.segment, at.offset, root};
+    err = ledger_column_append(&l->groups, &row);
+    if (err != ERR_OK)
+        return err;
+    l->next_group++;
+    l->last_root = root;
+    r->entries += entries;
+    ledger_head_publish(l, &(struct ledger_head){l->frontier.n, f->group_no, f->ms, root});
+    ledger_state_recycle(l->state, l->frontier.n);
+    if (l->gen_log_done !=
+        NULL) { /* a generation is full: write it down, or a long log would not fit into memory */
+        struct ledger_gen_log *done = l->gen_log_done;
+        l->gen_log_done = NULL;
+        err = ledger_checkpoint_write(l, done);
+    }
+    return err;
+}
+
+/* ---- opening ---- */
+
+static enum err make_folders(struct ledger *l)
+{
+    if (l->set.amnesia)
+        return ERR_OK;
+    char path[STORE_PATH_MAX];
+    enum err err = store_disk_mkdirs(l->deps.disk, l->set.dir);
+    for (size_t i = 0; err == ERR_OK && i < sizeof folders / sizeof folders[0]; i++) {
+        store_path_join(path, l->set.dir, folders[i]);
+        err = store_disk_mkdirs(l->deps.disk, path);
+    }
+    store_path_join(path, l->set.dir, "LOCK");
+    return err == ERR_OK ? store_disk_lock(l->deps.disk, path, &l->lock_file) : err;
+}
+
+static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *ck, bool accept_damage,
+                             struct store_journal_report *report)
+{
+    char dir[STORE_PATH_MAX];
+    store_path_join(dir, l->set.dir, "journal");
+    struct store_journal_config cfg = {
+        .disk = l->deps.disk,
+        .dir = dir,
+        .layout = {.align = l->set.align, .segment_bytes = l->set.segment_bytes},
+        .epoch = 1,
+        .frame_bytes_max = l->set.commit_max_bytes + 2 * 4096,
+        .direct = l->set.direct_io,
+        .accept_damage = accept_damage,
+        .clock = l->deps.clock,
+        .packed_pread = l->packed_pread,
+        .packed_ctx = l,
+        .on_sealed = NULL,
+    };
+    memcpy(cfg.stream_id, l->ledger_id, 16);
+    sha256_of("", 0, &cfg.resume.root); /* what the first group continues: the empty tree */
+    if (ck->there)
+        cfg.resume = (struct store_resume){
+            {ck->end.segment, ck->end.offset}, ck->group_no + 1, ck->entries + 1, ck->root};
+    if (l->m[0] != NULL) {
+        cfg.flush_seconds = obs_hist(l->m[LEDGER_M_journal_flush]);
+        cfg.bytes_total = obs_counter(l->m[LEDGER_M_journal_bytes]);
+        cfg.flush_fail_total = obs_counter(l->m[LEDGER_M_journal_flush_fail]);
+        cfg.torn_bytes_total = obs_counter(l->m[LEDGER_M_journal_torn_bytes]);
+    }
+    if (l->set.amnesia)
+        return store_sink_memory(&cfg, 0, &l->sink);
+    return store_sink_local(&cfg, NULL, NULL, report, &l->sink);
+}
+
+static void note_damage(struct ledger *l, const struct store_journal_report *rep)
+{
+    snprintf(l->bad_file, sizeof l->bad_file, "%s", rep->bad_file);
+    snprintf(l->bad_reason, sizeof l->bad_reason, "%s", rep->bad_reason == NULL ? "" : rep->bad_reason);
+    l->bad_offset = rep->bad_offset;
+    if (rep->group_missing && l->m[LEDGER_M_seq_gaps] != NULL)
+        obs_counter_inc(obs_counter(l->m[LEDGER_M_seq_gaps]));
+    char text[256];
+    snprintf(text, sizeof text, "%s byte %llu: %s", l->bad_file, (unsigned long long)l->bad_offset,
+             l->bad_reason);
+    ledger_enter_safe_mode(l, CAUSE_CORRUPT, text);
+}
+
+static enum err replay_all(struct ledger *l, const struct ledger_checkpoint *ck)
+{
+    struct replay r = {.l = l,
+                       .limits = {.max_accounts = UINT32_MAX,
+                                  .max_open_holds = UINT32_MAX,
+                                  .max_reversals = UINT32_MAX,
+                                  .max_assets = UINT32_MAX,
+                                  .max_lanes = 65536,
+                                  .max_hold_ms = UINT64_MAX,
+                                  .replay = true}};
+    arena_init(&r.arena, 1 << 20, 512 << 20);
+    enum err err = store_sink_replay(l->sink, ck->there ? ck->group_no + 1 : 1, replay_frame, &r);
+    arena_fini(&r.arena);
+    if (l->m[LEDGER_M_replay_entries] != NULL)
+        obs_counter_add(obs_counter(l->m[LEDGER_M_replay_entries]), r.entries);
+    if (err == ERR_CORRUPT) {
+        struct store_journal_report rep = {.bad_reason = r.why};
+        snprintf(rep.bad_file, sizeof rep.bad_file, "group %llu", (unsigned long long)l->next_group);
+        note_damage(l, &rep);
+        return ERR_OK;
+    }
+    return err;
+}
+
+static enum err check_guards(struct ledger *l, const struct ledger_checkpoint *ck)
+{
+    struct ledger_clean clean = {0};
+    struct ledger_head head;
+    enum err err = ledger_clean_read(l, &clean);
+    ledger_head_read(l, &head);
+    if (err != ERR_OK)
+        return err;
+    if (ck->there && head.seq < ck->entries)
+        ledger_enter_safe_mode(l, CAUSE_BEHIND_CHECKPOINT, "the journal ends before the checkpoint");
+    if (clean.there &&
+        (clean.seq != head.seq || clean.group_no != head.group_no || !sha256_eq(&clean.root, &head.root)))
+        ledger_enter_safe_mode(l, CAUSE_CLEAN_MISMATCH, "the journal is not the one that was closed");
+    if (ledger_safe_file_there(l))
+        ledger_enter_safe_mode(l, CAUSE_OPERATOR, "SAFE_MODE");
+    return ledger_safe_cause(l) == CAUSE_NONE ? ledger_clean_remove(l) : ERR_OK;
+}
+
+static void head_from_checkpoint(struct ledger *l, const struct ledger_checkpoint *ck)
+{
+    struct ledger_head head = {0};
+    ledger_frontier_root(&l->frontier, &head.root);
+    if (ck->there)
+        head = (struct ledger_head){ck->entries, ck->group_no, ck->ledger_ms, ck->root};
+    l->next_group = head.group_no + 1;
+    l->last_root = head.root;
+    atomic_store(&l->checkpoint_seq, head.seq);
+    ledger_head_publish(l, &head);
+}
+
+static enum err open_in(struct ledger *l)
+{
+    struct ledger_superblock sb;
+    struct ledger_checkpoint ck;
+    struct store_journal_report rep = {0};
+    const struct clock *c = l->deps.clock;
+    int64_t began = c->mono_ns(c->ctx);
+    enum err err = make_folders(l);
+    if (err == ERR_OK)
+        err = ledger_superblock_open(l, &sb);
+    if (err != ERR_OK)
+        return err;
+    memcpy(l->ledger_id, sb.ledger_id, 16);
+    l->set.align = sb.align;
+    l->set.segment_bytes = sb.segment_bytes;
+    snprintf(l->set.origin, sizeof l->set.origin, "%s", sb.origin);
+    err = ledger_key_open(l, sb.origin);
+    if (err == ERR_OK)
+        err = ledger_checkpoint_load(l, &ck);
+    if (err != ERR_OK)
+        return err;
+    head_from_checkpoint(l, &ck);
+    err = open_journal(l, &ck, false, &rep);
+    if (err == ERR_CORRUPT) { /* keep what can be read readable */
+        note_damage(l, &rep);
+        err = open_journal(l, &ck, true, &rep);
+    }
+    if (err != ERR_OK)
+        return err;
+    l->torn_bytes = rep.torn_bytes;
+    if (rep.torn_bytes > 0)
+        obs_log(l->deps.log, OBS_WARN, "torn_tail", OBS_U64("bytes", rep.torn_bytes), OBS_END);
+    err = replay_all(l, &ck);
+    if (err == ERR_OK)
+        err = check_guards(l, &ck);
+    if (err == ERR_OK && ledger_safe_cause(l) == CAUSE_NONE && store_sink_prepare(l->sink) == ERR_NO_SPACE)
+        atomic_store(&l->disk_pressure,
+                     true); /* not fatal: the keeper tries again, the sequencer refuses meanwhile */
+    struct ledger_head head;
+    ledger_head_read(l, &head);
+    l->next_seq = head.seq + 1;
+    int64_t wall = c->wall_ms(c->ctx);
+    ledger_time_start(&l->time, c->mono_ns(c->ctx), wall < 0 ? 0 : (uint64_t)wall, head.ledger_ms);
+    atomic_store(&l->ledger_ms, l->time.last_ms);
+    double took = (double)(c->mono_ns(c->ctx) - began) / 1e9;
+    if (l->m[LEDGER_M_replay_seconds] != NULL)
+        obs_gauge_set(obs_gauge(l->m[LEDGER_M_replay_seconds]), took);
+    obs_log(l->deps.log, OBS_INFO, "replay_done", OBS_U64("head_seq", head.seq),
+            OBS_U64("group_no", head.group_no), OBS_U64("checkpoint_seq", ck.entries),
+            OBS_F64("seconds", took), OBS_END);
+    return err;
+}
+
+enum err ledger_queues_create(struct ledger *l)
+{
+    struct {
+        struct rt_chan **at;
+        struct rt_chan_spec spec;
+    } rows[] = {
+        {&l->ingress, {.name = "ingress_tx", .capacity = l->set.q_ingress, .policy = RT_REJECT}},
+        {&l->preval, {.name = "preval_tx", .capacity = l->set.q_preval, .policy = RT_DROP_OLDEST}},
+        {&l->commit, {.name = "commit_tx", .capacity = l->set.q_commit, .policy = RT_REJECT}},
+        {&l->late, {.name = "late_tx", .capacity = l->set.max_jobs, .policy = RT_REJECT}},
+        {&l->gen_tx, {.name = "gen_tx", .capacity = 4, .policy = RT_REJECT}},
+        {&l->read, {.name = "read_tx", .capacity = l->set.q_read, .policy = RT_REJECT}},
+        {&l->admin, {.name = "admin_tx", .capacity = 16, .policy = RT_REJECT}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        *rows[i].at = rt_chan_create(&rows[i].spec);
+        if (*rows[i].at == NULL)
+            return ERR_NO_MEMORY;
+    }
+    return ERR_OK;
+}
+
+enum err ledger_open(const struct ledger_settings *set, const struct ledger_deps *deps, struct ledger **out)
+{
+    struct ledger *l = calloc(1, sizeof *l);
+    if (l == NULL)
+        return ERR_NO_MEMORY;
+    l->set = *set;
+    l->deps = *deps;
+    l->seed0 = rng_secure_u64();
+    l->seed1 = rng_secure_u64();
+    l->state = ledger_state_create(l->seed0, l->seed1);
+    l->policy = ledger_policy_default();
+    l->packed_pread = ledger_packed_pread;
+    ledger_frontier_init(&l->frontier);
+    struct rt_bcast_spec roots = {.name = "root_pub_tx",
+                                  .capacity = 1024,
+                                  .ref = ledger_group_event_ref,
+                                  .unref = ledger_group_event_unref};
+    l->root_pub = rt_bcast_create(&roots);
+    enum err err = l->root_pub == NULL ? ERR_NO_MEMORY : ledger_jobs_init(&l->jobs, set->max_jobs);
+    if (err == ERR_OK)
+        err = ledger_index_init(&l->index);
+    if (err == ERR_OK && deps->metrics != NULL)
+        err = obs_metrics_add(deps->metrics, metric_rows, LEDGER_M_COUNT, l->m);
+    if (err == ERR_OK)
+        err = open_in(l);
+    if (err != ERR_OK) {
+        ledger_close(l, false);
+        return err;
+    }
+    atomic_store(&l->phase, PHASE_RUNNING);
+    *out = l;
+    return ERR_OK;
+}
+
+static void chan_end(struct rt_chan *ch)
+{
+    if (ch != NULL)
+        rt_chan_destroy(ch, NULL, NULL);
+}
+
+void ledger_close(struct ledger *l, bool clean)
+{
+    struct ledger_head head;
+    ledger_head_read(l, &head);
+    if (clean && !l->set.amnesia && l->sink != NULL && ledger_safe_cause(l) == CAUSE_NONE &&
+        ledger_clean_write(l, &head) != ERR_OK)
+        obs_log(l->deps.log, OBS_WARN, "clean_not_written", OBS_END);
+    if (l->sink != NULL)
+        store_sink_close(l->sink);
+    for (unsigned level = 0; level < MERKLE_LEVELS; level++)
+        ledger_column_fini(&l->levels[level]);
+    ledger_column_fini(&l->groups);
+    if (l->gen_log_last != NULL)
+        ledger_gen_log_free(l->gen_log_last);
+    if (l->gen_log_done != NULL)
+        ledger_gen_log_free(l->gen_log_done);
+    void *item;
+    while (l->gen_tx != NULL && rt_chan_try_recv(l->gen_tx, &item) == ERR_OK)
+        ledger_gen_log_free(item);
+    chan_end(l->ingress);
+    chan_end(l->preval);
+    chan_end(l->commit);
+    chan_end(l->late);
+    chan_end(l->gen_tx);
+    chan_end(l->read);
+    chan_end(l->admin);
+    if (l->root_pub != NULL)
+        rt_bcast_destroy(l->root_pub);
+    ledger_index_fini(&l->index);
+    ledger_jobs_fini(&l->jobs);
+    ledger_state_destroy(l->state);
+    ledger_signer_destroy(l->signer);
+    ledger_policy_free(l->policy);
+    store_file_close(l->lock_file);
+    free(l->runs);
+    free(l);
+}

@@ -1,0 +1,109 @@
+#include "services/ledger/policy.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/arena.h"
+#include "base/check.h"
+#include "base/json_read.h"
+
+struct policy_limit {
+    struct str asset;
+    struct money amount;
+};
+
+struct ledger_policy {
+    struct arena arena;
+    uint64_t version;
+    bool has_kinds, has_assets;
+    struct json_list kinds, assets, frozen;
+    unsigned kind_bits;
+};
+
+enum { POLICY_ARENA = 16 << 20 };
+
+static const struct json_field fields[] = {
+    JSON_REQ(struct ledger_policy, version, JSON_KIND_U64, .min = 1),
+    JSON_OPT(struct ledger_policy, kinds, JSON_KIND_STR_LIST, .max = 16),
+    JSON_OPT(struct ledger_policy, assets, JSON_KIND_STR_LIST, .max = 65535, .check = ledger_asset_ok),
+    JSON_DEF(struct ledger_policy, frozen, JSON_KIND_STR_LIST, .max = 100000, .check = ledger_account_ok),
+    JSON_END,
+};
+
+static struct ledger_policy *policy_new(void)
+{
+    struct ledger_policy *p = calloc(1, sizeof *p);
+    CHECK(p != NULL);
+    arena_init(&p->arena, 4096, POLICY_ARENA);
+    return p;
+}
+
+struct ledger_policy *ledger_policy_default(void)
+{
+    struct ledger_policy *p = policy_new();
+    p->kind_bits = ~(1u << CORE_REVERSE);
+    return p;
+}
+
+enum err ledger_policy_parse(struct bytes json, struct ledger_policy **out, char why[200])
+{
+    struct ledger_policy *p = policy_new();
+    struct json_error at;
+    enum err err = json_read_dto(json, fields, p, &p->arena, &at);
+    if (err != ERR_OK) {
+        snprintf(why, 200, "%s: %s", at.path, json_reason_name(at.reason));
+        ledger_policy_free(p);
+        return err;
+    }
+    p->kind_bits = p->has_kinds ? 1u << CORE_EXPIRE : ~(1u << CORE_REVERSE);
+    const struct str *names = p->kinds.items;
+    for (size_t i = 0; p->has_kinds && i < p->kinds.n; i++) {
+        enum core_kind k = ledger_kind_parse(names[i]);
+        if (k == CORE_KIND_NONE || k == CORE_EXPIRE) {
+            snprintf(why, 200, "kinds[%zu]: unknown kind", i);
+            ledger_policy_free(p);
+            return ERR_BAD_REQUEST;
+        }
+        p->kind_bits |= 1u << k;
+    }
+    *out = p;
+    return ERR_OK;
+}
+
+void ledger_policy_free(struct ledger_policy *p)
+{
+    if (p == NULL)
+        return;
+    arena_fini(&p->arena);
+    free(p);
+}
+
+static bool listed(const struct json_list *list, struct str s)
+{
+    const struct str *v = list->items;
+    for (size_t i = 0; i < list->n; i++)
+        if (str_eq(v[i], s))
+            return true;
+    return false;
+}
+
+bool ledger_policy_allows(const struct ledger_policy *p, const struct core_unit *u, const char **out_why)
+{
+    for (uint32_t i = 0; i < u->n; i++) {
+        const struct core_entry *e = &u->entries[i];
+        if (!(p->kind_bits & 1u << e->kind)) {
+            *out_why = "kind";
+            return false;
+        }
+        if (p->has_assets && !listed(&p->assets, e->asset)) {
+            *out_why = "asset";
+            return false;
+        }
+        if (p->frozen.n != 0 &&
+            (listed(&p->frozen, e->account) || (e->to.n != 0 && listed(&p->frozen, e->to)))) {
+            *out_why = "frozen";
+            return false;
+        }
+    }
+    return true;
+}

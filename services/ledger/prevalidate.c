@@ -1,0 +1,196 @@
+/*
+ * What can be said about a job without the state: is it well-formed, may its bearer do this, is it known already, what are its
+ * bytes and hashes. Prevalidators do this in parallel; the sequencer then only judges.
+ *
+ * Order per unit: capability, idempotency, policy. A known unit is answered even when policy has changed since.
+ */
+#include <string.h>
+
+#include "auth/cap.h"
+#include "base/check.h"
+#include "services/ledger/ledger.h"
+#include "services/ledger/policy.h"
+#include "services/ledger/reads.h"
+
+static void reject_unit(struct ledger_job_unit *u, enum err reason, const char *why)
+{
+    u->verdict = VERDICT_REJECTED;
+    u->reject = (struct ledger_reject){.reason = reason, .why = why};
+}
+
+/* Texts without idem_id are named after their tuple. */
+static bool name_units(struct ledger_job *job)
+{
+    for (uint32_t i = 0; i < job->n_units; i++) {
+        struct core_unit *u = &job->units[i].u;
+        if (u->idem_id.n != 0)
+            continue;
+        char *id = arena_alloc(&job->arena, CANON_TUPLE_ID);
+        if (id == NULL)
+            return false;
+        ledger_canon_tuple_id(u, id);
+        u->idem_id = str_of(id, CANON_TUPLE_ID);
+    }
+    return true;
+}
+
+static enum err static_checks(struct ledger_job *job)
+{
+    for (uint32_t i = 0; i < job->n_units; i++) {
+        enum err err = ledger_unit_check(&job->units[i].u, job->own, &job->fault);
+        if (err != ERR_OK) {
+            job->has_fault = true;
+            job->fault_unit = i;
+            return err;
+        }
+    }
+    return ERR_OK;
+}
+
+static bool build_records(struct ledger_job *job)
+{
+    for (uint32_t i = 0; i < job->n_units; i++) {
+        struct ledger_job_unit *u = &job->units[i];
+        u->p.entries = arena_alloc(&job->arena, u->u.n * sizeof *u->p.entries);
+        u->p.record = arena_alloc(&job->arena, ledger_record_bound(&u->u, &job->who));
+        u->fx = arena_alloc(&job->arena, u->u.n * EFFECTS_PER_ENTRY * sizeof *u->fx);
+        if (u->p.entries == NULL || u->p.record == NULL || u->fx == NULL)
+            return false;
+        ledger_record_build(&u->u, &job->who, job->own, &u->p);
+    }
+    return true;
+}
+
+static void judge_capability(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u)
+{
+    if (job->cap == NULL)
+        return;
+    int64_t now = l->deps.clock->wall_ms(l->deps.clock->ctx);
+    for (uint32_t i = 0; i < u->u.n; i++) {
+        const struct core_entry *e = &u->u.entries[i];
+        struct auth_want want = {.op = str_from_c(ledger_kind_text(e->kind)),
+                                 .account = e->account,
+                                 .asset = e->asset,
+                                 .amount = &e->amount,
+                                 .peer_ip = job->has_ip ? job->peer_ip : NULL,
+                                 .bytes = job->body.n,
+                                 .now_ms = now};
+        struct auth_deny why = {.reason = "caveat"};
+        if (auth_allows(job->cap, &want, &why) == ERR_OK)
+            continue;
+        reject_unit(u, ERR_FORBIDDEN, why.reason);
+        u->reject.entry = i;
+        u->reject.has_entry = true;
+        return;
+    }
+}
+
+static void count_lookup(struct ledger *l, const char *result)
+{
+    if (l->m[LEDGER_M_index_lookups] != NULL)
+        obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_index_lookups], result));
+}
+
+/* A unit found in the index: the same one (duplicate), or another under its name (conflict). */
+static void judge_known(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u,
+                        const struct ledger_found *f)
+{
+    struct sha256 fp = f->fp;
+    uint32_t n = f->n;
+    if (!f->young) { /* fingerprint and size stand in the journal */
+        struct ledger_unit_read read;
+        if (ledger_read_unit(l, f->place, &job->arena, &read) != ERR_OK) {
+            reject_unit(u, ERR_UNAVAILABLE, "disk");
+            return;
+        }
+        fp = read.record.fp;
+        n = read.record.n;
+        count_lookup(l, "read");
+    }
+    if (!sha256_eq(&fp, &u->p.fp)) {
+        reject_unit(u, ERR_CONFLICT, NULL);
+        u->reject.number = f->seq;
+        return;
+    }
+    u->verdict = VERDICT_DUPLICATE;
+    u->seq = f->seq;
+    u->n = n;
+    u->place = f->place;
+    u->place_known = !f->young;
+}
+
+static void judge_index(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u)
+{
+    struct ledger_found f;
+    if (ledger_view_find_unit(job->view, u->p.idem_key, &f)) {
+        count_lookup(l, "hot");
+        judge_known(l, job, u, &f);
+        return;
+    }
+    for (uint32_t i = 0; i < u->u.n; i++) {
+        if (!ledger_view_find_entry(job->view, u->p.entries[i].id_key, &f))
+            continue;
+        reject_unit(u, ERR_ID_EXISTS, NULL);
+        u->reject.entry = i;
+        u->reject.has_entry = true;
+        return;
+    }
+}
+
+/* Reverses and entries that draw on a hold need to know what their ref_id was. */
+static enum err find_facts(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u)
+{
+    for (uint32_t i = 0; i < u->u.n; i++) {
+        if (u->u.entries[i].ref_id.n == 0)
+            continue;
+        if (u->facts == NULL)
+            u->facts = arena_array(&job->arena, u->u.n, sizeof *u->facts);
+        struct ledger_fact *fact = arena_zalloc(&job->arena, sizeof *fact);
+        if (u->facts == NULL || fact == NULL)
+            return ERR_NO_MEMORY;
+        enum err err = ledger_fact_find(l, job->view, u->p.entries[i].ref_key, &job->arena, fact);
+        if (err != ERR_OK)
+            return err;
+        u->facts[i] = fact;
+    }
+    return ERR_OK;
+}
+
+static void judge_unit(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u)
+{
+    judge_capability(l, job, u);
+    if (u->verdict == VERDICT_NONE)
+        judge_index(l, job, u);
+    if (u->verdict == VERDICT_NONE && u->p.id_twice)
+        reject_unit(u, ERR_ID_EXISTS, NULL);
+    const char *why = NULL;
+    if (u->verdict == VERDICT_NONE && l->policy != NULL && !ledger_policy_allows(l->policy, &u->u, &why))
+        reject_unit(u, ERR_POLICY_DENIED, why);
+    if (u->verdict == VERDICT_NONE && find_facts(l, job, u) != ERR_OK)
+        reject_unit(u, ERR_UNAVAILABLE, "disk");
+}
+
+bool ledger_prevalidate(struct ledger *l, struct ledger_job *job)
+{
+    CHECK_MAGIC(job, LEDGER_JOB_MAGIC);
+    if (deadline_passed(job->by)) {
+        ledger_job_refuse(job, ERR_TIMEOUT, "op", "prevalidate");
+        return false;
+    }
+    enum err err = job->ops->decode == NULL ? ERR_OK : job->ops->decode(job);
+    if (err == ERR_OK)
+        err = static_checks(job);
+    if (err != ERR_OK) {
+        ledger_job_refuse(job, err, NULL, NULL);
+        return false;
+    }
+    if (!name_units(job) || !build_records(job)) {
+        ledger_job_refuse(job, ERR_BUSY, "queue", "inflight");
+        return false;
+    }
+    ledger_job_pend(&l->jobs, job);
+    job->view = ledger_index_pin(&l->index);
+    for (uint32_t i = 0; i < job->n_units; i++)
+        judge_unit(l, job, &job->units[i]);
+    return true;
+}

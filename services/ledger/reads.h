@@ -1,0 +1,58 @@
+/*
+ * Reading back what is durable: unit records from the journal, group rows, entries, proofs. Every leaf that is read for an
+ * answer is checked against the tree; a mismatch is corruption and ends in safe mode.
+ *
+ * Ownership   What is read lives in the caller's arena.
+ * Threads     Any; each call may wait for the disk.
+ */
+#ifndef RON_LEDGER_READS_H
+#define RON_LEDGER_READS_H
+
+#include "services/ledger/ledger.h"
+
+/* A unit record as it stands in the journal. */
+struct ledger_unit_read {
+    struct core_record record;
+    struct bytes bytes;
+};
+NODISCARD enum err ledger_read_unit(struct ledger *l, struct core_place at, struct arena *a,
+                                    struct ledger_unit_read *out) RT_BLOCKS;
+
+/* Everything about a durable unit that an answer may want. */
+struct ledger_unit_facts {
+    struct ledger_unit_read read;
+    uint64_t seq;
+    uint32_t n;
+    struct core_entry *entries;
+    struct str *leaves;
+    struct sha256 *leaf_hashes;
+    struct core_unit unit;
+    struct core_caller who;
+    struct ledger_group_row group; /* the group that holds it */
+};
+NODISCARD enum err ledger_read_facts(struct ledger *l, struct core_place at, uint64_t seq, struct arena *a,
+                                     struct ledger_unit_facts *out) RT_BLOCKS;
+
+/* ERR_NOT_FOUND when it is not durable. */
+NODISCARD enum err ledger_find_unit(struct ledger *l, struct str idem_id, struct arena *a,
+                                    struct ledger_unit_facts *out) RT_BLOCKS;
+/* Also which of the unit's entries it is. */
+NODISCARD enum err ledger_find_entry(struct ledger *l, struct str id, struct arena *a,
+                                     struct ledger_unit_facts *out, uint32_t *out_entry) RT_BLOCKS;
+/* The unit that holds seq. */
+NODISCARD enum err ledger_find_seq(struct ledger *l, uint64_t seq, struct arena *a,
+                                   struct ledger_unit_facts *out, uint32_t *out_entry) RT_BLOCKS;
+
+/* The group that holds seq; ERR_NOT_FOUND past the head. */
+NODISCARD enum err ledger_group_of(struct ledger *l, uint64_t seq, struct ledger_group_row *out,
+                                   uint64_t *out_index) RT_BLOCKS;
+NODISCARD enum err ledger_group_at(struct ledger *l, uint64_t index,
+                                   struct ledger_group_row *out) RT_BLOCKS;
+
+struct ledger_node_source ledger_nodes(struct ledger *l); /* complete nodes, for ledger_merkle_* */
+
+/* A signed note of a size that ends a group; ERR_NOT_FOUND for others. */
+NODISCARD enum err ledger_checkpoint_note(struct ledger *l, uint64_t size, char out[NOTE_MAX],
+                                          size_t *out_n) RT_BLOCKS;
+
+#endif

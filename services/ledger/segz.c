@@ -1,0 +1,220 @@
+#include "services/ledger/segz.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "store/file_replace.h"
+
+enum { ZSTD_LEVEL = 3 };
+
+enum err ledger_segz_parse(struct bytes head, struct ledger_segz *out)
+{
+    if (head.n < SEGZ_HEADER + 4 || memcmp(head.p, "RONLSGZ1", 8) != 0 ||
+        le32_get(head.p + 12) != SEGZ_CHUNK)
+        return ERR_CORRUPT;
+    struct ledger_segz z = {.segment_no = le32_get(head.p + 8), .n_chunks = le32_get(head.p + 16)};
+    size_t table = SEGZ_HEADER + (size_t)z.n_chunks * 4;
+    if (z.n_chunks > (UINT32_C(1) << 16) || head.n < table + 4 ||
+        le32_get(head.p + table) != crc32c(0, head.p, table))
+        return ERR_CORRUPT;
+    memcpy(z.image.b, head.p + 24, 32);
+    z.lengths = head.p + SEGZ_HEADER;
+    z.data_at = table + 4;
+    *out = z;
+    return ERR_OK;
+}
+
+enum err ledger_segz_encode(uint32_t segment_no, const uint8_t *image, size_t n, struct buf *out)
+{
+    CHECK(n % SEGZ_CHUNK == 0);
+    uint32_t chunks = (uint32_t)(n / SEGZ_CHUNK);
+    size_t table = SEGZ_HEADER + (size_t)chunks * 4, start = out->n;
+    uint8_t *head = buf_reserve(out, table + 4);
+    if (head == NULL)
+        return out->err;
+    memset(head, 0, table + 4);
+    buf_commit(out, table + 4);
+    struct sha256 hash;
+    sha256_of(image, n, &hash);
+    for (uint32_t i = 0; i < chunks; i++) {
+        const uint8_t *chunk = image + (size_t)i * SEGZ_CHUNK;
+        if (store_is_zero(chunk, SEGZ_CHUNK))
+            continue;
+        size_t bound = ZSTD_compressBound(SEGZ_CHUNK);
+        uint8_t *to = buf_reserve(out, bound);
+        if (to == NULL)
+            return out->err;
+        size_t len = ZSTD_compress(to, bound, chunk, SEGZ_CHUNK, ZSTD_LEVEL);
+        if (ZSTD_isError(len))
+            return ERR_NO_MEMORY;
+        buf_commit(out, len);
+        le32_put(out->p + start + SEGZ_HEADER + (size_t)i * 4, (uint32_t)len);
+    }
+    head = out->p + start;
+    memcpy(head, "RONLSGZ1", 8);
+    le32_put(head + 8, segment_no);
+    le32_put(head + 12, SEGZ_CHUNK);
+    le32_put(head + 16, chunks);
+    memcpy(head + 24, hash.b, 32);
+    le32_put(head + table, crc32c(0, head, table));
+    return out->err;
+}
+
+/* Where the frame of a chunk lies, and how long it is; 0 = zeros. */
+static uint64_t chunk_at(const struct ledger_segz *z, uint32_t chunk, uint32_t *out_len)
+{
+    uint64_t at = z->data_at;
+    for (uint32_t i = 0; i < chunk; i++)
+        at += le32_get(z->lengths + (size_t)i * 4);
+    *out_len = le32_get(z->lengths + (size_t)chunk * 4);
+    return at;
+}
+
+static enum err inflate(struct bytes frame, uint8_t *out)
+{
+    size_t n = ZSTD_decompress(out, SEGZ_CHUNK, frame.p, frame.n);
+    return ZSTD_isError(n) || n != SEGZ_CHUNK ? ERR_CORRUPT : ERR_OK;
+}
+
+enum err ledger_segz_chunk(const struct ledger_segz *z, struct bytes file, uint32_t chunk, uint8_t *out)
+{
+    uint32_t len;
+    uint64_t at = chunk_at(z, chunk, &len);
+    if (len == 0) {
+        memset(out, 0, SEGZ_CHUNK);
+        return ERR_OK;
+    }
+    return at + len > file.n ? ERR_CORRUPT : inflate(bytes_of(file.p + at, len), out);
+}
+
+void ledger_segz_path(const struct ledger *l, uint32_t segment_no, char out[STORE_PATH_MAX])
+{
+    char name[40];
+    snprintf(name, sizeof name, "journal/%08u.segz", segment_no);
+    store_path_join(out, l->set.dir, name);
+}
+
+static enum err head_read(struct store_file *f, uint8_t **out_head, struct ledger_segz *out)
+{
+    uint8_t first[SEGZ_HEADER];
+    enum err err = store_file_read_all(f, first, sizeof first, 0);
+    if (err != ERR_OK)
+        return err == ERR_RANGE ? ERR_CORRUPT : err;
+    uint32_t chunks = le32_get(first + 16);
+    if (chunks > (UINT32_C(1) << 16))
+        return ERR_CORRUPT;
+    size_t n = SEGZ_HEADER + (size_t)chunks * 4 + 4;
+    uint8_t *head = malloc(n);
+    err = head == NULL ? ERR_NO_MEMORY : store_file_read_all(f, head, n, 0);
+    if (err == ERR_OK)
+        err = ledger_segz_parse(bytes_of(head, n), out);
+    if (err != ERR_OK) {
+        free(head);
+        return err == ERR_RANGE ? ERR_CORRUPT : err;
+    }
+    *out_head = head;
+    return ERR_OK;
+}
+
+static enum err chunk_read(struct store_file *f, const struct ledger_segz *z, uint32_t chunk,
+                           uint8_t *frame, uint8_t *out)
+{
+    uint32_t len;
+    uint64_t at = chunk_at(z, chunk, &len);
+    if (len > ZSTD_compressBound(SEGZ_CHUNK))
+        return ERR_CORRUPT;
+    if (len == 0) {
+        memset(out, 0, SEGZ_CHUNK);
+        return ERR_OK;
+    }
+    enum err err = store_file_read_all(f, frame, len, at);
+    return err == ERR_OK ? inflate(bytes_of(frame, len), out) : err;
+}
+
+enum err ledger_packed_pread(void *ledger, uint32_t segment_no, void *p, size_t n, uint64_t at)
+{
+    struct ledger *l = ledger;
+    struct store_file *f;
+    struct ledger_segz z;
+    uint8_t *head = NULL, *out = p;
+    char path[STORE_PATH_MAX];
+    ledger_segz_path(l, segment_no, path);
+    enum err err = store_file_open(l->deps.disk, path, STORE_READ, &f);
+    if (err != ERR_OK)
+        return err;
+    uint8_t *room = malloc(SEGZ_CHUNK + ZSTD_compressBound(SEGZ_CHUNK));
+    err = room == NULL ? ERR_NO_MEMORY : head_read(f, &head, &z);
+    if (err == ERR_OK && (z.segment_no != segment_no || at + n > (uint64_t)z.n_chunks * SEGZ_CHUNK))
+        err = ERR_RANGE;
+    while (err == ERR_OK && n > 0) {
+        uint32_t chunk = (uint32_t)(at / SEGZ_CHUNK), in = (uint32_t)(at % SEGZ_CHUNK);
+        size_t part = SEGZ_CHUNK - in < n ? SEGZ_CHUNK - in : n;
+        err = chunk_read(f, &z, chunk, room + SEGZ_CHUNK, room);
+        if (err == ERR_OK)
+            memcpy(out, room + in, part);
+        out += part;
+        at += part;
+        n -= part;
+    }
+    free(head);
+    free(room);
+    store_file_close(f);
+    return err;
+}
+
+enum err ledger_segz_verify(struct ledger *l, uint32_t segment_no)
+{
+    struct store_file *f;
+    struct ledger_segz z = {0};
+    uint8_t *head = NULL;
+    char path[STORE_PATH_MAX];
+    ledger_segz_path(l, segment_no, path);
+    enum err err = store_file_open(l->deps.disk, path, STORE_READ, &f);
+    if (err != ERR_OK)
+        return err;
+    uint8_t *room = malloc(SEGZ_CHUNK + ZSTD_compressBound(SEGZ_CHUNK));
+    err = room == NULL ? ERR_NO_MEMORY : head_read(f, &head, &z);
+    struct sha256_ctx c;
+    struct sha256 hash;
+    sha256_init(&c);
+    for (uint32_t i = 0; err == ERR_OK && i < z.n_chunks; i++) {
+        err = chunk_read(f, &z, i, room + SEGZ_CHUNK, room);
+        sha256_update(&c, room, SEGZ_CHUNK);
+    }
+    sha256_final(&c, &hash);
+    if (err == ERR_OK && !sha256_eq(&hash, &z.image))
+        err = ERR_CORRUPT;
+    free(head);
+    free(room);
+    store_file_close(f);
+    return err;
+}
+
+enum err ledger_segz_pack(struct ledger *l, uint32_t segment_no)
+{
+    char path[STORE_PATH_MAX];
+    size_t n = l->set.segment_bytes;
+    uint8_t *image = malloc(n);
+    struct buf b;
+    buf_init(&b, SIZE_MAX / 2);
+    ledger_segz_path(l, segment_no, path);
+    enum err err = image == NULL
+                       ? ERR_NO_MEMORY
+                       : store_journal_pread(l->sink->journal, (struct store_pos){segment_no, 0}, image, n);
+    if (err == ERR_OK)
+        err = ledger_segz_encode(segment_no, image, n, &b);
+    free(image);
+    if (err == ERR_OK)
+        err = store_file_replace(l->deps.disk, path, buf_bytes(&b));
+    buf_fini(&b);
+    if (err == ERR_OK)
+        err = ledger_segz_verify(
+            l, segment_no); /* reads back what the disk has, against the hash of the original */
+    if (err == ERR_OK)
+        err = store_journal_drop(l->sink->journal, segment_no, true);
+    return err;
+}

@@ -1,0 +1,394 @@
+#include "services/ledger/service.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "services/ledger/policy.h"
+#include "services/ledger/reads.h"
+#include "store/file_replace.h"
+
+#define CONF_STRUCT struct ledger_config
+static const struct conf_key keys[] = {
+#define CONF CONF_AS_KEY
+#include "services/ledger/config.def"
+#undef CONF
+};
+
+static const struct obs_metric_def metric_rows[] = {
+#include "obs/metrics_rows.h"
+#include "services/ledger/metrics.def"
+#include "obs/metrics_end.h"
+};
+
+static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
+{
+    struct ledger_config *cfg = config;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t n = cores < 1 ? 1 : (uint64_t)cores;
+    if (cfg->prevalidators == 0)
+        cfg->prevalidators = n / 2 < 2 ? 2 : n / 2;
+    if (cfg->ingress_workers == 0)
+        cfg->ingress_workers = n / 4 < 1 ? 1 : n / 4;
+    if (cfg->http_threads == 0)
+        cfg->http_threads = cfg->ingress_workers;
+    if (cfg->commit_high < cfg->commit_warn)
+        return conf_refuse(c, "readiness.commit_high", out_err, "must not be below readiness.commit_warn");
+    if (cfg->journal_align != 512 && cfg->journal_align != 4096)
+        return conf_refuse(c, "journal.align", out_err, "is 512 or 4096");
+    if (cfg->log_origin[0] != 0 && !ledger_note_origin_ok(str_from_c(cfg->log_origin)))
+        return conf_refuse(c, "log.origin", out_err, "holds a blank or a plus sign");
+    return ERR_OK;
+}
+
+const struct conf_table ledger_conf = {.service = "ledger",
+                                       .keys = keys,
+                                       .keys_n = sizeof keys / sizeof keys[0],
+                                       .config_bytes = sizeof(struct ledger_config),
+                                       .adjust = adjust};
+
+void ledger_topology(const void *config, struct rt_topology *topology)
+{
+    const struct ledger_config *cfg = config;
+    rt_topology_init(topology, "ledger");
+#include "rt/topology_rows.h"
+#include "services/ledger/topology.def"
+#include "rt/topology_rows_end.h"
+}
+
+static void settings_from(const struct svc *svc, const struct ledger_config *cfg, struct ledger_settings *s)
+{
+    ledger_settings_default(s);
+    snprintf(s->dir, sizeof s->dir, "%s", svc_data_dir(svc));
+    snprintf(s->origin, sizeof s->origin, "%s", cfg->log_origin);
+    if (cfg->log_key_file[0] != 0)
+        snprintf(s->key_file, sizeof s->key_file, "%s", cfg->log_key_file);
+    else
+        snprintf(s->key_file, sizeof s->key_file, "%s/keys/ledger-ed25519", svc_data_root(svc));
+    s->q_ingress = (uint32_t)cfg->q_ingress;
+    s->q_preval = (uint32_t)cfg->q_prevalidator;
+    s->q_commit = (uint32_t)cfg->q_commit;
+    s->max_jobs = LEDGER_JOBS_MAX;
+    s->max_entries = (uint32_t)cfg->max_entries;
+    s->max_body_bytes = cfg->max_body_bytes;
+    s->max_inflight_bytes = cfg->max_inflight_bytes;
+    s->limits.max_accounts = cfg->max_accounts;
+    s->limits.max_open_holds = cfg->max_open_holds;
+    s->limits.max_reversals = cfg->max_reversals;
+    s->limits.max_lanes = (uint32_t)cfg->max_lanes;
+    s->limits.max_hold_ms = (uint64_t)cfg->max_hold;
+    s->max_subscribers = (uint32_t)cfg->max_subscribers;
+    s->request_ms = (int64_t)cfg->request_ms;
+    s->commit_wait_ms = (int64_t)cfg->commit_wait_ms;
+    s->commit_max_entries = (uint32_t)cfg->commit_max_entries;
+    s->commit_max_bytes = (uint32_t)cfg->commit_max_bytes;
+    s->direct_io = cfg->journal_io == 0;
+    s->compress = cfg->journal_compress;
+    s->scrub_rate = cfg->journal_scrub_rate;
+    s->segment_bytes = (uint32_t)cfg->journal_segment_bytes;
+    s->align = (uint32_t)cfg->journal_align;
+    s->checkpoint_entries = (uint32_t)cfg->checkpoint_entries;
+    s->checkpoint_interval_ms = cfg->checkpoint_interval;
+    s->checkpoint_retain = (uint32_t)cfg->checkpoint_retain;
+    s->public_roots = cfg->public_roots;
+    s->public_entries = cfg->public_entries;
+    s->amnesia = svc_amnesia(svc);
+    s->amnesia_max_entries = cfg->amnesia_max_entries;
+    s->drills = cfg->drills_enabled;
+}
+
+static void policy_load(struct ledger_service *s, const struct ledger_config *cfg)
+{
+    struct ledger_policy *p = NULL;
+    struct buf b;
+    char why[200] = "cannot be read";
+    if (cfg->policy_file[0] == 0)
+        return;
+    buf_init(&b, 8 << 20);
+    if (store_file_slurp(store_disk_real(), cfg->policy_file, &b) == ERR_OK &&
+        ledger_policy_parse(buf_bytes(&b), &p, why) == ERR_OK) {
+        /* The old one is kept until the process ends: a prevalidator may be looking at it. Reloads are rare. */
+        s->l->policy = p;
+        obs_log(svc_log(s->svc), OBS_INFO, "policy_loaded", OBS_STR("file", cfg->policy_file), OBS_END);
+    } else {
+        obs_log(svc_log(s->svc), OBS_ERROR, "policy_refused", OBS_STR("file", cfg->policy_file),
+                OBS_STR("why", why), OBS_END);
+    }
+    buf_fini(&b);
+}
+
+static enum err queues_open(struct ledger_service *s)
+{
+    struct ledger *l = s->l;
+    struct {
+        const char *name, *label;
+        struct rt_chan **at;
+    } rows[] = {
+        {"ingress_tx", "ingress", &l->ingress}, {"preval_tx", "preval", &l->preval},
+        {"commit_tx", "commit", &l->commit},    {"late_tx", "late", &l->late},
+        {"gen_tx", "gen", &l->gen_tx},          {"read_tx", "read", &l->read},
+        {"admin_tx", "admin", &l->admin},       {"stream_tx", "stream", &s->stream_tx},
+    };
+    enum err err = ERR_OK;
+    for (size_t i = 0; err == ERR_OK && i < sizeof rows / sizeof rows[0]; i++)
+        err = svc_add_queue(s->svc, rows[i].name, rows[i].label, rows[i].at);
+    return err;
+}
+
+static enum err service_open(struct svc *svc, void **out_state)
+{
+    const struct ledger_config *cfg = svc_config(svc);
+    struct ledger_service *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return ERR_NO_MEMORY;
+    s->svc = svc;
+    rt_lock_init(&s->note_lock, "note_cache", 33);
+    struct obs_health *h = svc_health(svc);
+    s->cause_safe = obs_health_add(h, "safe_mode", OBS_HARD);
+    s->cause_backpressure = obs_health_add(h, "backpressure", OBS_HARD);
+    s->cause_lag = obs_health_add(h, "committer", OBS_HARD);
+    s->cause_disk = obs_health_add(h, "disk", OBS_HARD);
+    s->cause_kms = obs_health_add(h, "kms", OBS_HARD);
+    s->cause_policy = obs_health_add(h, "policy", OBS_HARD);
+    s->cause_wallet = obs_health_add(h, "wallet", OBS_HARD);
+    s->cause_warn = obs_health_add(h, "commit_queue", OBS_SOFT);
+    s->cause_checkpoint = obs_health_add(h, "checkpoint", OBS_SOFT);
+    struct ledger_settings set;
+    settings_from(svc, cfg, &set);
+    struct ledger_deps deps = {svc_disk(svc), svc_clock(svc), svc_log(svc), svc_metrics(svc),
+                               svc_auth(svc)};
+    enum err err = ledger_open(&set, &deps, &s->l);
+    if (err == ERR_OK) {
+        s->l->shell = s;
+        policy_load(s, cfg);
+        err = queues_open(s);
+    }
+    if (err != ERR_OK) {
+        if (s->l != NULL)
+            ledger_close(s->l, false);
+        rt_lock_fini(&s->note_lock);
+        free(s);
+        return err;
+    }
+    *out_state = s;
+    return ERR_OK;
+}
+
+static enum err service_start(struct svc *svc, void *state)
+{
+    struct ledger_service *s = state;
+    struct {
+        const char *name;
+        enum err (*run)(struct rt_task *, void *);
+        void *arg;
+    } rows[] = {
+        {"prevalidator", ledger_prevalidator_run, s},
+        {"sequencer", ledger_sequencer_run, s},
+        {"committer", ledger_committer_run, s},
+        {"finisher", ledger_finisher_run, s},
+        {"reader", ledger_reader_run, s},
+        {"roots_publisher", ledger_roots_publisher_run, s},
+        {"checkpointer", ledger_checkpointer_run, s},
+        {"segment_keeper", ledger_segment_keeper_run, s},
+        {"admin", ledger_admin_run, s},
+        {"metrics", ledger_metrics_run, s},
+        {"health", svc_health_task, svc},
+        {"cap_refresher", svc_caps_task, svc},
+    };
+    enum err err = ERR_OK;
+    for (size_t i = 0; err == ERR_OK && i < sizeof rows / sizeof rows[0]; i++)
+        err = svc_add_task(svc, rows[i].name, rows[i].run, rows[i].arg);
+    return err;
+}
+
+/* Ingress stops, then each stage drains into the next; the last root is published before the streams end. */
+static void service_drain_step(struct svc *svc, void *state, int step)
+{
+    (void)svc;
+    struct ledger_service *s = state;
+    struct ledger *l = s->l;
+    switch (step) {
+    case 1:
+        atomic_store(&l->phase, PHASE_DRAINING);
+        rt_chan_close(l->ingress);
+        break;
+    case 2:
+        rt_chan_close(l->preval);
+        break;
+    case 3:
+        rt_chan_close(l->commit);
+        break;
+    case 4:
+        rt_chan_close(l->late);
+        break;
+    case 5:
+        rt_chan_close(l->read);
+        rt_chan_close(s->stream_tx);
+        rt_bcast_close(l->root_pub);
+        break;
+    case 6:
+        rt_chan_close(l->gen_tx);
+        break;
+    case 8:
+        rt_chan_close(l->admin);
+        break;
+    default:
+        break;
+    }
+}
+
+static void service_readiness(struct svc *svc, void *state)
+{
+    struct ledger_service *s = state;
+    struct ledger *l = s->l;
+    const struct ledger_config *cfg = svc_config(svc);
+    struct obs_health *h = svc_health(svc);
+    double depth = (double)rt_chan_depth(l->commit) / (double)l->set.q_commit;
+    int64_t began = atomic_load(&l->commit_began_ns), now = svc_clock(svc)->mono_ns(svc_clock(svc)->ctx);
+    bool lagging = began != 0 && now - began > (int64_t)cfg->max_committer_lag_ms * 1000000;
+    obs_health_set(h, s->cause_safe, ledger_safe_cause(l) == CAUSE_NONE);
+    obs_health_set(h, s->cause_backpressure, depth < cfg->commit_high);
+    obs_health_set(h, s->cause_warn, depth < cfg->commit_warn);
+    obs_health_set(h, s->cause_lag, !lagging);
+    obs_health_set(h, s->cause_disk, !atomic_load(&l->disk_pressure));
+    obs_health_set(h, s->cause_kms, true); /* local providers cannot be away */
+    obs_health_set(h, s->cause_policy, true);
+    obs_health_set(h, s->cause_wallet, true);
+    obs_health_set(h, s->cause_checkpoint, !atomic_load(&l->checkpoint_failing));
+}
+
+static void service_readiness_members(void *state, struct buf *out)
+{
+    struct ledger_service *s = state;
+    struct ledger *l = s->l;
+    struct ledger_head head;
+    ledger_head_read(l, &head);
+    int64_t began = atomic_load(&l->commit_began_ns);
+    int64_t lag = began == 0 ? 0 : (svc_clock(s->svc)->mono_ns(svc_clock(s->svc)->ctx) - began) / 1000000;
+    struct obs_health *h = svc_health(s->svc);
+    buf_printf(out,
+               ",\"kms_ready\":%s,\"policy_ready\":%s,\"wallet_ready\":%s,\"backpressure_ok\":%s,"
+               "\"committer_lag_ms\":%lld,"
+               "\"safe_mode\":%s,\"draining\":%s,\"replaying\":%s,\"disk_ok\":%s,\"head_seq\":%llu,\"group_"
+               "no\":%llu,\"ledger_ms\":%llu,\"root\":\"",
+               obs_health_ok(h, s->cause_kms) ? "true" : "false",
+               obs_health_ok(h, s->cause_policy) ? "true" : "false",
+               obs_health_ok(h, s->cause_wallet) ? "true" : "false",
+               obs_health_ok(h, s->cause_backpressure) ? "true" : "false", (long long)lag,
+               ledger_safe_cause(l) != CAUSE_NONE ? "true" : "false",
+               svc_draining(s->svc) ? "true" : "false",
+               atomic_load(&l->phase) == PHASE_REPLAYING ? "true" : "false",
+               atomic_load(&l->disk_pressure) ? "false" : "true", (unsigned long long)head.seq,
+               (unsigned long long)head.group_no, (unsigned long long)atomic_load(&l->ledger_ms));
+    char root[SHA256_TEXT_CHARS];
+    sha256_format(&head.root, root);
+    buf_printf(out, "%s\"", root);
+}
+
+static void service_reloaded(struct svc *svc, void *state)
+{
+    struct ledger_service *s = state;
+    const struct ledger_config *cfg = svc_config(svc);
+    struct ledger_settings set;
+    settings_from(svc, cfg, &set);
+    /* Whole words each: a reader sees the old or the new number. */
+    s->l->set.limits = set.limits;
+    s->l->set.max_entries = set.max_entries;
+    s->l->set.max_inflight_bytes = set.max_inflight_bytes;
+    s->l->set.request_ms = set.request_ms;
+    s->l->set.commit_wait_ms = set.commit_wait_ms;
+    s->l->set.public_roots = set.public_roots;
+    s->l->set.public_entries = set.public_entries;
+    s->l->set.compress = set.compress;
+    s->l->set.scrub_rate = set.scrub_rate;
+    s->l->set.checkpoint_interval_ms = set.checkpoint_interval_ms;
+    s->l->set.checkpoint_retain = set.checkpoint_retain;
+    policy_load(s, cfg);
+}
+
+static void service_close(struct svc *svc, void *state)
+{
+    (void)svc;
+    struct ledger_service *s = state;
+    ledger_close(s->l, s->committer_done);
+    if (s->stream_tx != NULL)
+        rt_chan_destroy(s->stream_tx, NULL, NULL);
+    rt_lock_fini(&s->note_lock);
+    free(s);
+}
+
+static const char *const explicit_ops[] = {"mint", "reverse", NULL};
+
+const struct svc_def ledger_svc = {
+    .name = "ledger",
+    .title = "ron-ledger",
+    .summary = "the durable, provable truth about value",
+    .port_offset = 10,
+    .oap_port_offset = 11,
+    .config = &ledger_conf,
+    .topology = ledger_topology,
+    .listener_task = "ingress",
+    .metrics = metric_rows,
+    .metric_count = LEDGER_M_COUNT,
+    .routes = ledger_routes,
+    .understands = AUTH_BIT(AUTH_CV_ACCOUNT) | AUTH_BIT(AUTH_CV_ASSET) | AUTH_BIT(AUTH_CV_MAX_AMOUNT) |
+                   AUTH_BIT(AUTH_CV_IP) | AUTH_BIT(AUTH_CV_BYTES) | AUTH_BIT(AUTH_CV_RATE),
+    .explicit_ops = explicit_ops,
+    .oap = ledger_oap,
+    .oap_app = NET_OAP_LEDGER,
+    .hooks = {.open = service_open,
+              .start = service_start,
+              .drain_step = service_drain_step,
+              .readiness = service_readiness,
+              .readiness_members = service_readiness_members,
+              .reloaded = service_reloaded,
+              .close = service_close},
+};
+
+enum err ledger_read_submit(struct ledger_service *s, struct ledger_read *r)
+{
+    return rt_chan_try_send(s->l->read, r);
+}
+
+enum err ledger_stream_submit(struct ledger_service *s, struct ledger_stream *st)
+{
+    if (atomic_fetch_add(&s->n_streams, 1) >= s->l->set.max_subscribers) {
+        atomic_fetch_sub(&s->n_streams, 1);
+        return ERR_BUSY;
+    }
+    enum err err = rt_chan_try_send(s->stream_tx, st);
+    if (err != ERR_OK)
+        atomic_fetch_sub(&s->n_streams, 1);
+    return err;
+}
+
+enum err ledger_note_cached(struct ledger_service *s, uint64_t size, char out[NOTE_MAX], size_t *out_n)
+{
+    bool hit = false;
+    rt_lock_take(&s->note_lock);
+    for (size_t i = 0; !hit && i < 64; i++)
+        if (s->notes[i].n != 0 && s->notes[i].size == size) {
+            memcpy(out, s->notes[i].text, s->notes[i].n);
+            *out_n = s->notes[i].n;
+            hit = true;
+        }
+    rt_lock_release(&s->note_lock);
+    if (hit)
+        return ERR_OK;
+    char text[NOTE_MAX];
+    size_t n;
+    enum err err = ledger_checkpoint_note(s->l, size, text, &n);
+    if (err != ERR_OK)
+        return err;
+    rt_lock_take(&s->note_lock);
+    unsigned at = s->next_note++ % 64;
+    s->notes[at].size = size;
+    s->notes[at].n = n;
+    memcpy(s->notes[at].text, text, n);
+    rt_lock_release(&s->note_lock);
+    memcpy(out, text, n);
+    *out_n = n;
+    return ERR_OK;
+}

@@ -1,0 +1,66 @@
+/* Complete generations to disk. Never reads live state: what it writes was logged by the committer, value by value. */
+#include "base/check.h"
+#include "rt/task.h"
+#include "services/ledger/checkpoint.h"
+#include "services/ledger/service.h"
+
+enum { RETRY_MS = 1000 };
+
+static void write_one(struct rt_task *self, struct ledger *l, struct ledger_gen_log *log)
+{
+    const struct clock *c = l->deps.clock;
+    int64_t began = c->mono_ns(c->ctx);
+    uint64_t entries = ledger_gen_last_seq(log->gen);
+    for (;;) {
+        enum err err = ledger_safe_cause(l) == CAUSE_NONE ? ledger_checkpoint_write(l, log) : ERR_SAFE_MODE;
+        if (err == ERR_OK)
+            break;
+        atomic_store(&l->checkpoint_failing, true);
+        obs_counter_inc(ledger_m_counter(l, LEDGER_M_checkpoint_fail));
+        obs_log(l->deps.log, OBS_WARN, "checkpoint_failed", OBS_ERR(err), OBS_END);
+        if (rt_task_stopping(self) || err == ERR_SAFE_MODE ||
+            rt_task_sleep(self, deadline_in_ms(RETRY_MS)) != ERR_OK) {
+            ledger_gen_log_free(log); /* the journal has it all; opening will rebuild */
+            return;
+        }
+    }
+    atomic_store(&l->checkpoint_failing, false);
+    double took = (double)(c->mono_ns(c->ctx) - began) / 1e9;
+    obs_hist_observe(obs_hist(l->m[LEDGER_M_checkpoint_seconds]), took);
+    obs_log(l->deps.log, OBS_INFO, "checkpoint_done", OBS_U64("seq", entries), OBS_F64("seconds", took),
+            OBS_END);
+}
+
+enum err ledger_checkpointer_run(struct rt_task *self, void *arg)
+{
+    struct ledger_service *s = arg;
+    struct ledger *l = s->l;
+    int64_t asked_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
+    for (;;) {
+        void *item = NULL;
+        enum err err = rt_chan_recv(l->gen_tx, deadline_in_ms(200), &item);
+        int64_t now = l->deps.clock->mono_ns(l->deps.clock->ctx);
+        if (err == ERR_OK) {
+            write_one(self, l, item);
+            asked_ns = now;
+        } else if (err == ERR_TIMEOUT) {
+            /* Old enough? Then the sequencer opens a new generation with the next job. */
+            if (!l->set.amnesia && now - asked_ns > l->set.checkpoint_interval_ms * 1000000 &&
+                ledger_head_seq(l) > atomic_load(&l->checkpoint_seq)) {
+                atomic_store(&l->want_gen, true);
+                asked_ns = now;
+            }
+        } else {
+            break;
+        }
+    }
+    /* The committer has ended: what is left is complete. A last checkpoint makes the next start short. */
+    if (!rt_task_canceled(self) && !l->set.amnesia && l->gen_log_last != NULL &&
+        ledger_safe_cause(l) == CAUSE_NONE &&
+        ledger_gen_last_seq(l->gen_log_last->gen) == ledger_head_seq(l)) {
+        struct ledger_gen_log *log = l->gen_log_last;
+        l->gen_log_last = NULL;
+        write_one(self, l, log);
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,308 @@
+/*
+ * Commits to subscribers. Every stream has a cursor into the group table; history and live are the same walk. The broadcast
+ * only wakes us up. Accounts of a group are read from the journal once and kept for the other streams at the head.
+ *
+ * A stream that was at the head once and then falls 1024 groups behind is cut and told where to resume.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "rt/task.h"
+#include "services/ledger/reads.h"
+#include "services/ledger/stream.h"
+
+enum { LAG_GROUPS = 1024, ACCOUNTS_MAX = 1024, TICK_MS = 100, IDLE_S = 15, BURST = 256, CACHE = 64 };
+
+/* The accounts of one group, cut into ranges of whole units with at most ACCOUNTS_MAX accounts each. */
+struct range {
+    uint64_t seq_start, seq_end;
+    struct str *accounts;
+    size_t n;
+};
+struct group_accounts {
+    uint64_t group_no;
+    struct arena arena;
+    struct range *ranges;
+    size_t n, cap;
+};
+
+struct publisher {
+    struct ledger_service *s;
+    struct ledger *l;
+    struct ledger_stream *streams;
+    struct group_accounts cache[CACHE];
+};
+
+static int by_text(const void *a, const void *b)
+{
+    return str_cmp(*(const struct str *)a, *(const struct str *)b);
+}
+
+static size_t sort_unique(struct str *v, size_t n)
+{
+    if (n == 0)
+        return 0;
+    qsort(v, n, sizeof *v, by_text);
+    size_t k = 1;
+    for (size_t i = 1; i < n; i++)
+        if (!str_eq(v[i], v[k - 1]))
+            v[k++] = v[i];
+    return k;
+}
+
+static enum err range_add(struct group_accounts *g, struct range r)
+{
+    if (g->n == g->cap) {
+        size_t cap = g->cap == 0 ? 4 : g->cap * 2;
+        struct range *v = realloc(g->ranges, cap * sizeof *v);
+        if (v == NULL)
+            return ERR_NO_MEMORY;
+        g->ranges = v;
+        g->cap = cap;
+    }
+    g->ranges[g->n++] = r;
+    return ERR_OK;
+}
+
+/* Reads one frame and collects its accounts. */
+static enum err collect(struct publisher *p, const struct ledger_group_row *row, uint64_t first_seq,
+                        struct group_accounts *g)
+{
+    struct buf b;
+    struct store_frame f;
+    buf_init(&b, 32 << 20);
+    enum err err =
+        store_journal_read(p->l->sink->journal, (struct store_pos){row->segment, row->offset}, &b, &f);
+    struct bytes rest = err == ERR_OK ? f.payload : bytes_of(NULL, 0);
+    uint64_t seq = first_seq;
+    size_t cap = 2 * CORE_UNIT_ENTRIES_MAX + ACCOUNTS_MAX;
+    struct str *v = arena_array(&g->arena, cap, sizeof *v);
+    struct range r = {first_seq, first_seq - 1, v, 0};
+    while (err == ERR_OK && rest.n > 0) {
+        struct core_record rec;
+        struct str leaf;
+        err = v == NULL ? ERR_NO_MEMORY : ledger_record_parse(rest, &rec);
+        if (err != ERR_OK)
+            break;
+        size_t before = r.n;
+        struct bytes leaves = rec.bundle;
+        while (ledger_record_next_leaf(&leaves, &leaf)) {
+            char scratch[CORE_LEAF_MAX];
+            struct core_entry e;
+            struct sha256 unit;
+            if (ledger_canon_leaf_parse(leaf, scratch, &e, &unit) != ERR_OK ||
+                !arena_str(&g->arena, e.account, &v[r.n]))
+                return buf_fini(&b), ERR_CORRUPT;
+            r.n++;
+            if (e.to.n != 0 && arena_str(&g->arena, e.to, &v[r.n]))
+                r.n++;
+        }
+        size_t unique = sort_unique(v, r.n);
+        if (unique > ACCOUNTS_MAX && before > 0) { /* this unit begins a new range */
+            struct str *copy = arena_array(&g->arena, cap, sizeof *copy);
+            if (copy == NULL)
+                err = ERR_NO_MEMORY;
+            /* Sorting mixed them; collect this unit again into the new range. */
+            r.n = 0;
+            leaves = rec.bundle;
+            struct range next = {seq, seq - 1, copy, 0};
+            while (err == ERR_OK && ledger_record_next_leaf(&leaves, &leaf)) {
+                char scratch[CORE_LEAF_MAX];
+                struct core_entry e;
+                struct sha256 unit;
+                err = ledger_canon_leaf_parse(leaf, scratch, &e, &unit);
+                if (err == ERR_OK && arena_str(&g->arena, e.account, &copy[next.n]))
+                    next.n++;
+                if (err == ERR_OK && e.to.n != 0 && arena_str(&g->arena, e.to, &copy[next.n]))
+                    next.n++;
+            }
+            if (err == ERR_OK) {
+                r.seq_end = seq - 1;
+                r.n = unique; /* a superset by at most this unit's accounts: subscribers only refresh */
+                err = range_add(g, r);
+            }
+            r = next;
+            r.n = sort_unique(r.accounts, r.n);
+            v = r.accounts;
+        } else {
+            r.n = unique;
+        }
+        seq += rec.n;
+        r.seq_end = seq - 1;
+        rest.p += rec.len;
+        rest.n -= rec.len;
+    }
+    buf_fini(&b);
+    return err == ERR_OK ? range_add(g, r) : err;
+}
+
+static struct group_accounts *accounts_of(struct publisher *p, const struct ledger_group_row *row,
+                                          uint64_t first_seq)
+{
+    struct group_accounts *g = &p->cache[row->group_no % CACHE];
+    if (g->group_no == row->group_no)
+        return g;
+    if (g->arena.chunk_bytes == 0)
+        arena_init(&g->arena, 16 << 10, 64 << 20);
+    arena_reset(&g->arena);
+    g->n = 0;
+    g->group_no = 0;
+    if (collect(p, row, first_seq, g) != ERR_OK)
+        return NULL;
+    g->group_no = row->group_no;
+    return g;
+}
+
+static enum err send_group(struct publisher *p, struct ledger_stream *st,
+                           const struct ledger_group_row *row, uint64_t first_seq)
+{
+    struct ledger_stream_event ev = {first_seq,      row->last_seq, row->last_seq, row->group_no,
+                                     row->ledger_ms, row->root,     NULL,          0};
+    if (!st->commits)
+        return st->ops->send(st, &ev);
+    struct group_accounts *g = accounts_of(p, row, first_seq);
+    if (g == NULL)
+        return ERR_CLOSED;
+    for (size_t i = 0; i < g->n; i++) {
+        if (g->ranges[i].seq_end <= st->since)
+            continue; /* sent before the buffer was full */
+        ev.seq_start = g->ranges[i].seq_start;
+        ev.seq_end = g->ranges[i].seq_end;
+        ev.accounts = g->ranges[i].accounts;
+        ev.n_accounts = g->ranges[i].n;
+        enum err err = st->ops->send(st, &ev);
+        if (err != ERR_OK)
+            return err;
+        st->since = ev.seq_end;
+    }
+    return ERR_OK;
+}
+
+/* Sends what there is and room for. False: the stream has ended. */
+static bool pump(struct publisher *p, struct ledger_stream *st, int64_t now_ns)
+{
+    struct ledger *l = p->l;
+    struct ledger_head head;
+    ledger_head_read(l, &head);
+    if (st->ops->gone(st))
+        return false;
+    for (unsigned i = 0; i < BURST && st->next_group < head.group_no; i++) {
+        struct ledger_group_row row, before = {0};
+        if (ledger_group_at(l, st->next_group, &row) != ERR_OK ||
+            (st->next_group > 0 && ledger_group_at(l, st->next_group - 1, &before) != ERR_OK))
+            return false;
+        enum err err = row.last_seq <= st->since ? ERR_OK : send_group(p, st, &row, before.last_seq + 1);
+        if (err == ERR_BUSY) {
+            if (st->caught_up && head.group_no - st->next_group > LAG_GROUPS) {
+                obs_counter_inc(
+                    OBS_COUNTER_OF(l->m[LEDGER_M_bus_lagged], st->commits ? "events" : "roots"));
+                obs_log(l->deps.log, OBS_WARN, "subscriber_lagged", OBS_U64("next_since", st->since),
+                        OBS_END);
+                st->ops->lagged(st, st->since);
+                return false;
+            }
+            return true;
+        }
+        if (err != ERR_OK)
+            return false;
+        if (row.last_seq > st->since)
+            st->since = row.last_seq;
+        st->next_group++;
+        st->last_ns = now_ns;
+        obs_counter_inc(ledger_m_counter(l, LEDGER_M_roots_published));
+    }
+    st->caught_up = st->caught_up || st->next_group >= head.group_no;
+    if (now_ns - st->last_ns > (int64_t)IDLE_S * 1000000000) {
+        st->last_ns = now_ns;
+        return st->ops->idle(st) != ERR_CLOSED;
+    }
+    return true;
+}
+
+static void pump_all(struct publisher *p)
+{
+    int64_t now = p->l->deps.clock->mono_ns(p->l->deps.clock->ctx);
+    for (struct ledger_stream **at = &p->streams; *at != NULL;) {
+        struct ledger_stream *st = *at;
+        if (pump(p, st, now)) {
+            at = &st->next;
+            continue;
+        }
+        *at = st->next;
+        atomic_fetch_sub(&p->s->n_streams, 1);
+        if (st->commits)
+            atomic_fetch_sub(&p->l->event_subscribers, 1);
+        st->ops->end(st);
+    }
+}
+
+static void take_new(struct publisher *p)
+{
+    void *item;
+    while (rt_chan_try_recv(p->s->stream_tx, &item) == ERR_OK) {
+        struct ledger_stream *st = item;
+        struct ledger_group_row row;
+        uint64_t index = 0;
+        struct ledger_head head;
+        ledger_head_read(p->l, &head);
+        if (st->since >= head.seq)
+            st->next_group = head.group_no;
+        else if (ledger_group_of(p->l, st->since + 1, &row, &index) == ERR_OK)
+            st->next_group = index;
+        st->last_ns = p->l->deps.clock->mono_ns(p->l->deps.clock->ctx);
+        st->next = p->streams;
+        p->streams = st;
+        if (st->commits)
+            atomic_fetch_add(&p->l->event_subscribers, 1);
+    }
+}
+
+static void end_all(struct publisher *p)
+{
+    take_new(p);
+    while (p->streams != NULL) {
+        struct ledger_stream *st = p->streams;
+        p->streams = st->next;
+        atomic_fetch_sub(&p->s->n_streams, 1);
+        if (st->commits)
+            atomic_fetch_sub(&p->l->event_subscribers, 1);
+        st->ops->end(st);
+    }
+    for (size_t i = 0; i < CACHE; i++) {
+        if (p->cache[i].arena.chunk_bytes != 0)
+            arena_fini(&p->cache[i].arena);
+        free(p->cache[i].ranges);
+    }
+}
+
+enum err ledger_roots_publisher_run(struct rt_task *self, void *arg)
+{
+    struct ledger_service *s = arg;
+    struct publisher *p = calloc(1, sizeof *p);
+    if (p == NULL)
+        return ERR_NO_MEMORY;
+    p->s = s;
+    p->l = s->l;
+    struct rt_bcast_sub *sub = rt_bcast_subscribe(s->l->root_pub, NULL, NULL);
+    enum err err = sub == NULL ? ERR_NO_MEMORY : ERR_OK;
+    while (err == ERR_OK) {
+        void *item = NULL;
+        err = rt_bcast_recv(sub, deadline_in_ms(TICK_MS), &item);
+        if (err == ERR_OK)
+            ledger_group_event_unref(item);
+        if (err == ERR_TIMEOUT || err == ERR_LAGGED)
+            err = ERR_OK; /* the group table has it all */
+        while (err == ERR_OK && rt_bcast_try_recv(sub, &item) == ERR_OK)
+            ledger_group_event_unref(item);
+        rt_task_beat(self);
+        take_new(p);
+        pump_all(p);
+    }
+    pump_all(p); /* the final root, before the streams end */
+    end_all(p);
+    if (sub != NULL)
+        rt_bcast_unsubscribe(sub);
+    free(p);
+    return err == ERR_CLOSED || rt_task_stopping(self) ? ERR_OK : err;
+}

@@ -1,0 +1,110 @@
+/* Keeps a spare segment ready, packs what is sealed, and reads it again in peace: damage is found before it is needed. */
+#include <string.h>
+
+#include "base/check.h"
+#include "rt/task.h"
+#include "services/ledger/segz.h"
+#include "services/ledger/service.h"
+#include "store/file_replace.h"
+
+enum { TICK_MS = 20, SEGMENTS_MAX = 65536, KEEP_UNPACKED = 2 };
+
+static void keep_spare(struct ledger *l)
+{
+    if (l->sink->journal == NULL || !store_journal_wants_spare(l->sink->journal) ||
+        ledger_safe_cause(l) == CAUSE_IO_ERROR)
+        return;
+    enum err err = store_sink_prepare(l->sink);
+    bool pressure = err != ERR_OK;
+    if (pressure != atomic_exchange(&l->disk_pressure, pressure)) {
+        obs_gauge_set(obs_gauge(l->m[LEDGER_M_disk_pressure]), pressure ? 1 : 0);
+        obs_log(l->deps.log, pressure ? OBS_ERROR : OBS_INFO, "disk_pressure", OBS_BOOL("on", pressure),
+                OBS_ERR(err), OBS_END);
+    }
+}
+
+/* A generation that is still in memory must not have its segment packed under it: reads go by position, which stays. */
+static bool pack_one(struct ledger *l)
+{
+    struct store_segment v[256];
+    size_t n = store_journal_segments(l->sink->journal, v, 256);
+    n = n > 256 ? 256 : n;
+    char path[STORE_PATH_MAX], dir[STORE_PATH_MAX];
+    struct store_stat st;
+    store_path_join(dir, l->set.dir, "journal");
+    for (size_t i = 0; i + 1 + KEEP_UNPACKED < n; i++) {
+        store_journal_segment_path(path, dir, v[i].segment_no);
+        if (!v[i].sealed || store_disk_stat(l->deps.disk, path, &st) != ERR_OK)
+            continue;
+        enum err err = ledger_segz_pack(l, v[i].segment_no);
+        obs_log(l->deps.log, err == ERR_OK ? OBS_INFO : OBS_WARN, "segment_packed",
+                OBS_U64("segment", v[i].segment_no), OBS_ERR(err), OBS_END);
+        return err == ERR_OK;
+    }
+    return false;
+}
+
+struct scrub {
+    struct ledger *l;
+    struct rt_task *self;
+    uint64_t bytes;
+};
+
+static enum err scrub_pace(void *ctx, const struct store_frame *f, struct store_pos at)
+{
+    (void)at;
+    struct scrub *s = ctx;
+    s->bytes += f->payload.n + STORE_FRAME_HEADER;
+    obs_counter_add(ledger_m_counter(s->l, LEDGER_M_scrub_bytes), f->payload.n + STORE_FRAME_HEADER);
+    if (s->l->set.scrub_rate == 0)
+        return ERR_CANCELED;
+    if (s->bytes >= s->l->set.scrub_rate / 10) {
+        s->bytes = 0;
+        if (rt_task_sleep(s->self, deadline_in_ms(100)) != ERR_OK)
+            return ERR_CANCELED;
+    }
+    return ERR_OK;
+}
+
+static void scrub_next(struct rt_task *self, struct ledger *l, uint32_t *next)
+{
+    struct store_segment v[256];
+    size_t n = store_journal_segments(l->sink->journal, v, 256);
+    n = n > 256 ? 256 : n;
+    if (n < 2 || l->set.scrub_rate == 0)
+        return;
+    if (*next >= n - 1)
+        *next = 0;
+    struct scrub s = {l, self, 0};
+    struct store_journal_report rep = {0};
+    uint32_t segment = v[*next].segment_no;
+    enum err err = store_journal_scan(l->sink->journal, segment, scrub_pace, &s, &rep);
+    (*next)++;
+    if (err != ERR_CORRUPT)
+        return;
+    memcpy(l->bad_file, rep.bad_file, sizeof l->bad_file);
+    l->bad_offset = rep.bad_offset;
+    ledger_enter_safe_mode(l, CAUSE_SCRUB, rep.bad_file);
+}
+
+enum err ledger_segment_keeper_run(struct rt_task *self, void *arg)
+{
+    struct ledger_service *s = arg;
+    struct ledger *l = s->l;
+    uint32_t next_scrub = 0;
+    int64_t scrubbed_ns = 0;
+    while (rt_task_sleep(self, deadline_in_ms(TICK_MS)) == ERR_OK) {
+        rt_task_beat(self);
+        keep_spare(l);
+        int64_t now = l->deps.clock->mono_ns(l->deps.clock->ctx);
+        if (ledger_safe_cause(l) != CAUSE_NONE || l->set.amnesia)
+            continue;
+        if (l->set.compress && pack_one(l))
+            continue;
+        if (now - scrubbed_ns > INT64_C(1000000000)) {
+            scrub_next(self, l, &next_scrub);
+            scrubbed_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
+        }
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,74 @@
+/*
+ * preval_tx → rounds → commit_tx. Its state lies in the engine: when this task fails, the next one waits until what was sent is
+ * committed, sets ahead back to committed and goes on with the next seq.
+ */
+#include "base/check.h"
+#include "rt/task.h"
+#include "services/ledger/service.h"
+
+static enum err catch_up(struct rt_task *self, struct ledger *l)
+{
+    while (rt_chan_depth(l->commit) > 0 || atomic_load(&l->commit_began_ns) != 0) {
+        if (rt_task_canceled(self))
+            return ERR_CANCELED;
+        enum err err = rt_task_sleep(self, deadline_in_ms(1));
+        if (err != ERR_OK && rt_task_canceled(self))
+            return err;
+        rt_task_beat(self);
+    }
+    if (l->next_seq != ledger_head_seq(l) + 1 || atomic_load(&l->inflight_bytes) != 0) {
+        ledger_state_reset_ahead(l->state);
+        l->next_seq = ledger_head_seq(l) + 1;
+        atomic_store(&l->inflight_bytes, 0);
+    }
+    return ERR_OK;
+}
+
+static void send_round(struct ledger *l, struct ledger_round *r)
+{
+    for (uint32_t i = 0; i < r->n_out; i++)
+        CHECK(rt_chan_try_send(l->commit, r->out[i]) ==
+              ERR_OK); /* its slot was counted before it was judged */
+    for (uint32_t i = 0; i < r->n_refused; i++)
+        ledger_answer(l, r->refused[i]);
+}
+
+static struct deadline next_wake(struct ledger *l)
+{
+    uint64_t expiry = ledger_state_next_expiry(l->state), now = ledger_now_ms(l);
+    if (expiry == UINT64_MAX || expiry > now + 1000)
+        return deadline_in_ms(1000);
+    return deadline_in_ms(expiry > now ? (int64_t)(expiry - now) : 1);
+}
+
+enum err ledger_sequencer_run(struct rt_task *self, void *arg)
+{
+    struct ledger_service *s = arg;
+    struct ledger *l = s->l;
+    enum err err = catch_up(self, l);
+    if (err != ERR_OK)
+        return err;
+    struct ledger_round *r = &l->round;
+    int64_t full_since = 0;
+    for (;;) {
+        size_t n = 0;
+        r->n = 0;
+        err = rt_chan_recv_batch(l->preval, (void **)r->jobs, ROUND_JOBS_MAX, next_wake(l), &n);
+        rt_task_beat(self);
+        if (err == ERR_CLOSED)
+            return ERR_OK;
+        if (err != ERR_OK && err != ERR_TIMEOUT)
+            return rt_task_stopping(self) ? ERR_OK : err;
+        r->n = (uint32_t)n;
+        size_t depth = rt_chan_depth(l->commit);
+        uint32_t slots = depth < l->set.q_commit ? l->set.q_commit - (uint32_t)depth : 0;
+        if (slots == 0 && full_since == 0)
+            full_since = l->deps.clock->mono_ns(l->deps.clock->ctx);
+        if (slots > 0)
+            full_since = 0;
+        if (full_since != 0 && l->deps.clock->mono_ns(l->deps.clock->ctx) - full_since > 1000000000)
+            obs_log(l->deps.log, OBS_WARN, "commit_backpressure", OBS_U64("depth", depth), OBS_END);
+        ledger_sequence(l, r, slots);
+        send_round(l, r);
+    }
+}
