@@ -49,7 +49,7 @@ static uint32_t pow2(uint64_t n)
 }
 
 static enum err column_open(struct ledger *l, struct ledger_column *c, const char *path, uint32_t record,
-                            uint32_t chunk, uint64_t span, uint64_t flushed)
+                            uint32_t chunk, uint64_t span, uint64_t flushed) RT_BLOCKS
 {
     struct store_file *f = NULL;
     enum err err = ERR_OK;
@@ -170,7 +170,7 @@ struct run_bytes {
     bool mapped;
 };
 
-static enum err bytes_open(struct ledger *l, const char *path, struct run_bytes *out)
+static enum err bytes_open(struct ledger *l, const char *path, struct run_bytes *out) RT_BLOCKS
 {
     struct store_file *f;
     uint64_t n = 0;
@@ -207,7 +207,7 @@ static void bytes_close(struct run_bytes *b)
     b->p = NULL;
 }
 
-static enum err write_run(struct ledger *l, const char *path, const void *p, size_t n)
+static enum err write_run(struct ledger *l, const char *path, const void *p, size_t n) RT_BLOCKS
 {
     enum { STEP = 1 << 20 };
     struct store_file *f;
@@ -228,7 +228,7 @@ static enum err write_run(struct ledger *l, const char *path, const void *p, siz
 
 /* ---- writing a generation ---- */
 
-static enum err write_index(struct ledger *l, const struct ledger_gen *g, struct run_file *out)
+static enum err write_index(struct ledger *l, const struct ledger_gen *g, struct run_file *out) RT_BLOCKS
 {
     uint64_t n_units = atomic_load_explicit(&g->n_units, memory_order_acquire);
     uint64_t n_entries = atomic_load_explicit(&g->n_entries, memory_order_acquire), n = n_units + n_entries;
@@ -310,7 +310,7 @@ static struct change_ref *last_values(struct ledger *l, const struct ledger_gen_
 }
 
 static enum err write_state(struct ledger *l, const struct ledger_gen_log *log, uint64_t as_of,
-                            struct run_file *out)
+                            struct run_file *out) RT_BLOCKS
 {
     uint64_t n, kept = 0;
     struct change_ref *v = last_values(l, log, &n);
@@ -351,7 +351,7 @@ static void put_file(struct json_w *w, const char *name, uint64_t bytes, const s
 }
 
 static enum err write_manifest(struct ledger *l, uint64_t entries, const struct ledger_group_row *g,
-                               struct core_place end)
+                               struct core_place end) RT_BLOCKS
 {
     struct ledger_runs *runs = runs_of(l);
     struct buf b;
@@ -417,7 +417,7 @@ static void runs_merged(struct run_file *v, uint32_t *n, uint32_t first, struct 
     *n -= TIER_RUNS - 1;
 }
 
-static enum err merge_state(struct ledger *l, uint32_t first)
+static enum err merge_state(struct ledger *l, uint32_t first) RT_BLOCKS
 {
     struct ledger_runs *runs = runs_of(l);
     struct run_bytes bytes[TIER_RUNS] = {{0}};
@@ -463,7 +463,7 @@ static enum err merge_state(struct ledger *l, uint32_t first)
     return err;
 }
 
-static enum err merge_index(struct ledger *l, uint32_t first)
+static enum err merge_index(struct ledger *l, uint32_t first) RT_BLOCKS
 {
     struct ledger_runs *runs = runs_of(l);
     struct ledger_view *v = ledger_index_pin(&l->index);
@@ -517,7 +517,7 @@ static enum err merge_index(struct ledger *l, uint32_t first)
     return err;
 }
 
-static enum err merge_all(struct ledger *l)
+static enum err merge_all(struct ledger *l) RT_BLOCKS
 {
     struct ledger_runs *runs = runs_of(l);
     uint32_t first;
@@ -553,7 +553,7 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static enum err manifests_list(struct ledger *l, struct manifests *out)
+static enum err manifests_list(struct ledger *l, struct manifests *out) RT_BLOCKS
 {
     char dir[STORE_PATH_MAX];
     out->n = 0;
@@ -597,7 +597,7 @@ static enum err sweep_seen(void *ctx, const char *name)
     return ERR_OK;
 }
 
-static void sweep_folder(struct ledger *l, const struct keep *keep, const char *folder)
+static void sweep_folder(struct ledger *l, const struct keep *keep, const char *folder) RT_BLOCKS
 {
     struct sweep *s = calloc(1, sizeof *s);
     char dir[STORE_PATH_MAX], path[STORE_PATH_MAX];
@@ -615,7 +615,8 @@ static void sweep_folder(struct ledger *l, const struct keep *keep, const char *
     free(s);
 }
 
-static enum err manifest_read(struct ledger *l, uint64_t entries, struct arena *a, struct manifest *out)
+static enum err manifest_read(struct ledger *l, uint64_t entries, struct arena *a,
+                              struct manifest *out) RT_BLOCKS
 {
     char path[STORE_PATH_MAX];
     struct buf b;
@@ -628,7 +629,7 @@ static enum err manifest_read(struct ledger *l, uint64_t entries, struct arena *
     return err;
 }
 
-static void retain(struct ledger *l)
+static void retain(struct ledger *l) RT_BLOCKS
 {
     struct manifests m;
     struct keep *k = calloc(1, sizeof *k);
@@ -676,7 +677,7 @@ void ledger_gen_log_free(struct ledger_gen_log *log)
     free(log);
 }
 
-static enum err flush_columns(struct ledger *l, uint64_t entries, uint64_t groups)
+static enum err flush_columns(struct ledger *l, uint64_t entries, uint64_t groups) RT_BLOCKS
 {
     enum err err = ERR_OK;
     for (unsigned level = 0; err == ERR_OK && level < MERKLE_LEVELS && entries >> level != 0; level++)
@@ -685,7 +686,8 @@ static enum err flush_columns(struct ledger *l, uint64_t entries, uint64_t group
 }
 
 /* Where the next frame would start: behind this group's, as the journal pads it. */
-static enum err end_of_group(struct ledger *l, const struct ledger_group_row *g, struct core_place *out)
+static enum err end_of_group(struct ledger *l, const struct ledger_group_row *g,
+                             struct core_place *out) RT_BLOCKS
 {
     uint8_t header[STORE_FRAME_HEADER];
     struct store_layout layout = {.align = l->set.align, .segment_bytes = l->set.segment_bytes};
@@ -751,7 +753,7 @@ enum err ledger_checkpoint_write(struct ledger *l, struct ledger_gen_log *log)
 
 /* ---- loading ---- */
 
-static enum err load_state(struct ledger *l, const struct ledger_runs *runs)
+static enum err load_state(struct ledger *l, const struct ledger_runs *runs) RT_BLOCKS
 {
     struct run_bytes bytes[RUNS_MAX] = {{0}};
     struct ledger_state_run in[RUNS_MAX];
@@ -784,7 +786,7 @@ static enum err load_state(struct ledger *l, const struct ledger_runs *runs)
     return err;
 }
 
-static enum err file_ok(struct ledger *l, const struct manifest_file *f)
+static enum err file_ok(struct ledger *l, const struct manifest_file *f) RT_BLOCKS
 {
     char path[STORE_PATH_MAX], name[80];
     struct store_stat st;
@@ -797,7 +799,7 @@ static enum err file_ok(struct ledger *l, const struct manifest_file *f)
 }
 
 static enum err run_named(struct ledger *l, const struct manifest_file *f, const struct numbered *k,
-                          struct run_file *v, uint32_t *n, size_t footer)
+                          struct run_file *v, uint32_t *n, size_t footer) RT_BLOCKS
 {
     unsigned long long number;
     char name[80], path[STORE_PATH_MAX];
@@ -823,7 +825,7 @@ static enum err run_named(struct ledger *l, const struct manifest_file *f, const
     return err;
 }
 
-static enum err load_manifest(struct ledger *l, const struct manifest *man)
+static enum err load_manifest(struct ledger *l, const struct manifest *man) RT_BLOCKS
 {
     struct ledger_runs *runs = runs_of(l);
     const struct manifest_file *f = man->files.items;
@@ -864,7 +866,7 @@ static enum err load_manifest(struct ledger *l, const struct manifest *man)
 }
 
 /* After a manifest that turned out bad half way: everything it put in place goes again. */
-static enum err unload(struct ledger *l)
+static enum err unload(struct ledger *l) RT_BLOCKS
 {
     ledger_state_destroy(l->state);
     l->state = ledger_state_create(l->seed0, l->seed1);
@@ -889,7 +891,7 @@ static enum err number_seen(void *ctx, const char *name)
     return ERR_OK;
 }
 
-static enum err find_next_number(struct ledger *l)
+static enum err find_next_number(struct ledger *l) RT_BLOCKS
 {
     struct highest h = {0};
     char dir[STORE_PATH_MAX];

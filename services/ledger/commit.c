@@ -186,7 +186,7 @@ static void publish(struct group *g, const struct ledger_head *head)
     rt_bcast_publish(l->root_pub, ev);
 }
 
-static enum err write_group(struct group *g)
+static enum err write_group(struct group *g) RT_BLOCKS
 {
     struct ledger *l = g->l;
     enum err err = verify(g);

@@ -51,7 +51,7 @@ static void path_of(const struct ledger *l, const char *name, char out[STORE_PAT
     store_path_join(out, l->set.dir, name);
 }
 
-static enum err found(struct ledger *l, const char *path, struct ledger_superblock *out)
+static enum err found(struct ledger *l, const char *path, struct ledger_superblock *out) RT_BLOCKS
 {
     struct ledger_superblock sb = {.align = l->set.align, .segment_bytes = l->set.segment_bytes};
     int64_t now = l->deps.clock->wall_ms(l->deps.clock->ctx);

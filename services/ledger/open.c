@@ -66,7 +66,7 @@ static enum err gen_for_frame(struct replay *r, uint32_t n)
 }
 
 static enum err replay_unit(struct replay *r, const struct ledger_view *v, struct bytes rest, uint64_t ms,
-                            struct core_place at, uint32_t *out_len, uint32_t *out_n)
+                            struct core_place at, uint32_t *out_len, uint32_t *out_n) RT_BLOCKS
 {
     struct ledger *l = r->l;
     struct core_record head;
@@ -122,7 +122,7 @@ static enum err replay_unit(struct replay *r, const struct ledger_view *v, struc
     return r->node_err;
 }
 
-static enum err replay_frame(void *ctx, const struct store_frame *f, struct store_pos at)
+static enum err replay_frame(void *ctx, const struct store_frame *f, struct store_pos at) RT_BLOCKS
 {
     struct replay *r = ctx;
     struct ledger *l = r->l;
@@ -173,7 +173,7 @@ static enum err replay_frame(void *ctx, const struct store_frame *f, struct stor
 
 /* ---- opening ---- */
 
-static enum err make_folders(struct ledger *l)
+static enum err make_folders(struct ledger *l) RT_BLOCKS
 {
     if (l->set.amnesia)
         return ERR_OK;
@@ -188,7 +188,7 @@ static enum err make_folders(struct ledger *l)
 }
 
 static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *ck, bool accept_damage,
-                             struct store_journal_report *report)
+                             struct store_journal_report *report) RT_BLOCKS
 {
     char dir[STORE_PATH_MAX];
     store_path_join(dir, l->set.dir, "journal");
@@ -234,7 +234,7 @@ static void note_damage(struct ledger *l, const struct store_journal_report *rep
     ledger_enter_safe_mode(l, CAUSE_CORRUPT, text);
 }
 
-static enum err replay_all(struct ledger *l, const struct ledger_checkpoint *ck)
+static enum err replay_all(struct ledger *l, const struct ledger_checkpoint *ck) RT_BLOCKS
 {
     struct replay r = {.l = l,
                        .limits = {.max_accounts = UINT32_MAX,
@@ -258,7 +258,7 @@ static enum err replay_all(struct ledger *l, const struct ledger_checkpoint *ck)
     return err;
 }
 
-static enum err check_guards(struct ledger *l, const struct ledger_checkpoint *ck)
+static enum err check_guards(struct ledger *l, const struct ledger_checkpoint *ck) RT_BLOCKS
 {
     struct ledger_clean clean = {0};
     struct ledger_head head;
@@ -288,7 +288,7 @@ static void head_from_checkpoint(struct ledger *l, const struct ledger_checkpoin
     ledger_head_publish(l, &head);
 }
 
-static enum err open_in(struct ledger *l)
+static enum err open_in(struct ledger *l) RT_BLOCKS
 {
     struct ledger_superblock sb;
     struct ledger_checkpoint ck;

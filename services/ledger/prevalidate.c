@@ -93,7 +93,7 @@ static void count_lookup(struct ledger *l, const char *result)
 
 /* A unit found in the index: the same one (duplicate), or another under its name (conflict). */
 static void judge_known(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u,
-                        const struct ledger_found *f)
+                        const struct ledger_found *f) RT_BLOCKS
 {
     struct sha256 fp = f->fp;
     uint32_t n = f->n;
@@ -119,7 +119,7 @@ static void judge_known(struct ledger *l, struct ledger_job *job, struct ledger_
     u->place_known = !f->young;
 }
 
-static void judge_index(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u)
+static void judge_index(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u) RT_BLOCKS
 {
     struct ledger_found f;
     if (ledger_view_find_unit(job->view, u->p.idem_key, &f)) {
@@ -138,7 +138,7 @@ static void judge_index(struct ledger *l, struct ledger_job *job, struct ledger_
 }
 
 /* Reverses and entries that draw on a hold need to know what their ref_id was. */
-static enum err find_facts(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u)
+static enum err find_facts(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u) RT_BLOCKS
 {
     for (uint32_t i = 0; i < u->u.n; i++) {
         if (u->u.entries[i].ref_id.n == 0)
@@ -156,7 +156,7 @@ static enum err find_facts(struct ledger *l, struct ledger_job *job, struct ledg
     return ERR_OK;
 }
 
-static void judge_unit(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u)
+static void judge_unit(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u) RT_BLOCKS
 {
     judge_capability(l, job, u);
     if (u->verdict == VERDICT_NONE)

@@ -7,7 +7,7 @@
 
 enum { FIRST_READ = 1024 };
 
-static enum err journal_bytes(struct ledger *l, struct core_place at, void *p, size_t n)
+static enum err journal_bytes(struct ledger *l, struct core_place at, void *p, size_t n) RT_BLOCKS
 {
     return store_journal_pread(l->sink->journal, (struct store_pos){at.segment, at.offset}, p, n);
 }
@@ -34,7 +34,7 @@ enum err ledger_read_unit(struct ledger *l, struct core_place at, struct arena *
     return err;
 }
 
-static enum err node_get(void *ctx, unsigned level, uint64_t index, struct sha256 *out)
+static enum err node_get(void *ctx, unsigned level, uint64_t index, struct sha256 *out) RT_BLOCKS
 {
     struct ledger *l = ctx;
     return ledger_column_get(&l->levels[level], index, out);

@@ -98,7 +98,7 @@ void ledger_segz_path(const struct ledger *l, uint32_t segment_no, char out[STOR
     store_path_join(out, l->set.dir, name);
 }
 
-static enum err head_read(struct store_file *f, uint8_t **out_head, struct ledger_segz *out)
+static enum err head_read(struct store_file *f, uint8_t **out_head, struct ledger_segz *out) RT_BLOCKS
 {
     uint8_t first[SEGZ_HEADER];
     enum err err = store_file_read_all(f, first, sizeof first, 0);
@@ -121,7 +121,7 @@ static enum err head_read(struct store_file *f, uint8_t **out_head, struct ledge
 }
 
 static enum err chunk_read(struct store_file *f, const struct ledger_segz *z, uint32_t chunk,
-                           uint8_t *frame, uint8_t *out)
+                           uint8_t *frame, uint8_t *out) RT_BLOCKS
 {
     uint32_t len;
     uint64_t at = chunk_at(z, chunk, &len);

@@ -99,7 +99,7 @@ static void settings_from(const struct svc *svc, const struct ledger_config *cfg
     s->drills = cfg->drills_enabled;
 }
 
-static void policy_load(struct ledger_service *s, const struct ledger_config *cfg)
+static void policy_load(struct ledger_service *s, const struct ledger_config *cfg) RT_BLOCKS
 {
     struct ledger_policy *p = NULL;
     struct buf b;
@@ -137,7 +137,7 @@ static enum err queues_open(struct ledger_service *s)
     return err;
 }
 
-static enum err service_open(struct svc *svc, void **out_state)
+static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
 {
     const struct ledger_config *cfg = svc_config(svc);
     struct ledger_service *s = calloc(1, sizeof *s);
@@ -287,7 +287,7 @@ static void service_readiness_members(void *state, struct buf *out)
     buf_printf(out, "%s\"", root);
 }
 
-static void service_reloaded(struct svc *svc, void *state)
+static void service_reloaded(struct svc *svc, void *state) RT_BLOCKS
 {
     struct ledger_service *s = state;
     const struct ledger_config *cfg = svc_config(svc);
@@ -308,7 +308,7 @@ static void service_reloaded(struct svc *svc, void *state)
     policy_load(s, cfg);
 }
 
-static void service_close(struct svc *svc, void *state)
+static void service_close(struct svc *svc, void *state) RT_BLOCKS
 {
     (void)svc;
     struct ledger_service *s = state;

@@ -118,7 +118,7 @@ static const struct json_field safe_mode_fields[] = {
 };
 
 /* After damage that scrub found: is everything readable again? */
-static bool whole_again(struct ledger *l)
+static bool whole_again(struct ledger *l) RT_BLOCKS
 {
     struct store_segment v[256];
     size_t n = store_journal_segments(l->sink->journal, v, 256);
@@ -129,7 +129,7 @@ static bool whole_again(struct ledger *l)
     return true;
 }
 
-static void run_safe_mode(struct ledger_service *s, struct ledger_read *r)
+static void run_safe_mode(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = (struct ledger_http_read *)r;
     struct ledger *l = s->l;
@@ -224,7 +224,7 @@ void ledger_admin_journal(struct net_req *rq, void *ctx)
         admin_send(s, rq, &h, run_journal);
 }
 
-static enum err copy_file(struct ledger *l, const char *from, const char *to, uint64_t bytes)
+static enum err copy_file(struct ledger *l, const char *from, const char *to, uint64_t bytes) RT_BLOCKS
 {
     enum { STEP = 1 << 20 };
     struct store_file *in = NULL, *out = NULL;
@@ -247,7 +247,8 @@ static enum err copy_file(struct ledger *l, const char *from, const char *to, ui
 }
 
 /* Journal up to a group end that is durable now, superblock and signed note, in a folder of its own. */
-static enum err snapshot(struct ledger_service *s, const char *dir, const struct ledger_head *head)
+static enum err snapshot(struct ledger_service *s, const char *dir,
+                         const struct ledger_head *head) RT_BLOCKS
 {
     struct ledger *l = s->l;
     char path[STORE_PATH_MAX], from[STORE_PATH_MAX], journal[STORE_PATH_MAX], note[NOTE_MAX];
@@ -281,7 +282,7 @@ static enum err snapshot(struct ledger_service *s, const char *dir, const struct
     return err;
 }
 
-static void run_snapshot(struct ledger_service *s, struct ledger_read *r)
+static void run_snapshot(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = (struct ledger_http_read *)r;
     struct ledger_head head;

@@ -181,7 +181,7 @@ static void put_path(struct json_w *w, const char *name, const struct sha256 *pa
 }
 
 static void put_proofs(struct json_w *w, struct ledger_job *job, const struct ledger_job_unit *u,
-                       uint64_t size)
+                       uint64_t size) RT_BLOCKS
 {
     struct ledger_service *s = job->ledger->shell;
     struct ledger_node_source nodes = ledger_nodes(job->ledger);
@@ -206,7 +206,7 @@ static void put_proofs(struct json_w *w, struct ledger_job *job, const struct le
         json_put_str(w, "checkpoint", note);
 }
 
-void ledger_json_result(struct json_w *w, struct ledger_job *job, struct ledger_job_unit *u)
+void ledger_json_result(struct json_w *w, struct ledger_job *job, struct ledger_job_unit *u) RT_BLOCKS
 {
     struct ledger *l = job->ledger;
     json_obj_begin(w);

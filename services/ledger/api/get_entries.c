@@ -79,7 +79,7 @@ static bool wait_more(struct ledger_service *s, struct ledger_http_read *h)
     return true;
 }
 
-static void run_unit(struct ledger_service *s, struct ledger_read *r)
+static void run_unit(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
     struct ledger *l = s->l;
@@ -135,7 +135,7 @@ void ledger_get_unit(struct net_req *rq, void *ctx)
 
 /* ---- one entry ---- */
 
-static void run_entry(struct ledger_service *s, struct ledger_read *r)
+static void run_entry(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
     struct arena a;
@@ -175,7 +175,7 @@ void ledger_get_entry(struct net_req *rq, void *ctx)
 
 /* ---- many entries ---- */
 
-static void run_entries(struct ledger_service *s, struct ledger_read *r)
+static void run_entries(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
     struct ledger_head head;

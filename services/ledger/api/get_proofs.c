@@ -39,7 +39,7 @@ static void json_root(struct json_w *w, const struct ledger_group_row *g)
     json_obj_end(w);
 }
 
-static void run_roots(struct ledger_service *s, struct ledger_read *r)
+static void run_roots(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
     struct ledger_head head;
@@ -90,7 +90,8 @@ static void put_path(struct json_w *w, const struct sha256 *path, size_t n)
 }
 
 /* C2SP tlog-proof@v1: extra (the leaf), index, hashes, checkpoint. */
-static void reply_tlog(struct ledger_service *s, struct ledger_http_read *h, struct sha256 *path, size_t n)
+static void reply_tlog(struct ledger_service *s, struct ledger_http_read *h, struct sha256 *path,
+                       size_t n) RT_BLOCKS
 {
     struct arena a;
     struct buf b;
@@ -127,7 +128,7 @@ static void reply_tlog(struct ledger_service *s, struct ledger_http_read *h, str
     buf_fini(&b);
 }
 
-static void run_inclusion(struct ledger_service *s, struct ledger_read *r)
+static void run_inclusion(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
     struct ledger *l = s->l;
@@ -255,7 +256,7 @@ void ledger_get_consistency(struct net_req *rq, void *ctx)
 
 /* ---- checkpoint, key ---- */
 
-static void run_checkpoint(struct ledger_service *s, struct ledger_read *r)
+static void run_checkpoint(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
     struct ledger_head head;
@@ -313,7 +314,7 @@ static void reply_tile(struct ledger_http_read *h, struct bytes body)
     net_reply(h->rq, 200, &hdr, body);
 }
 
-static enum err bundle(struct ledger_service *s, uint64_t first, uint64_t n, struct buf *b)
+static enum err bundle(struct ledger_service *s, uint64_t first, uint64_t n, struct buf *b) RT_BLOCKS
 {
     struct arena a;
     enum err err = ERR_OK;
@@ -335,7 +336,7 @@ static enum err bundle(struct ledger_service *s, uint64_t first, uint64_t n, str
     return err == ERR_OK ? b->err : err;
 }
 
-static void run_tile(struct ledger_service *s, struct ledger_read *r)
+static void run_tile(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
     struct ledger_tile t = {

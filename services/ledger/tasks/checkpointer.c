@@ -6,7 +6,7 @@
 
 enum { RETRY_MS = 1000 };
 
-static void write_one(struct rt_task *self, struct ledger *l, struct ledger_gen_log *log)
+static void write_one(struct rt_task *self, struct ledger *l, struct ledger_gen_log *log) RT_BLOCKS
 {
     const struct clock *c = l->deps.clock;
     int64_t began = c->mono_ns(c->ctx);

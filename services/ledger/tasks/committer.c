@@ -42,7 +42,7 @@ static uint32_t group_of(const struct ledger *l, const struct backlog *b)
     return n;
 }
 
-static void commit_backlog(struct rt_task *self, struct ledger *l, struct backlog *b)
+static void commit_backlog(struct rt_task *self, struct ledger *l, struct backlog *b) RT_BLOCKS
 {
     while (b->n > 0) {
         uint32_t n = group_of(l, b);

@@ -4,7 +4,7 @@
 #include "services/ledger/reads.h"
 #include "services/ledger/service.h"
 
-static void complete(struct ledger *l, struct ledger_job *job)
+static void complete(struct ledger *l, struct ledger_job *job) RT_BLOCKS
 {
     for (uint32_t i = 0; i < job->n_units; i++) {
         struct ledger_job_unit *u = &job->units[i];

@@ -3,7 +3,7 @@
 #include "rt/task.h"
 #include "services/ledger/service.h"
 
-static void sample(struct ledger *l)
+static void sample(struct ledger *l) RT_BLOCKS
 {
     struct ledger_counts n = ledger_state_counts(l->state);
     int64_t began = atomic_load(&l->commit_began_ns), now = l->deps.clock->mono_ns(l->deps.clock->ctx);

@@ -2,7 +2,7 @@
 #include "rt/task.h"
 #include "services/ledger/service.h"
 
-static enum err serve(struct rt_task *self, struct ledger_service *s, struct rt_chan *from)
+static enum err serve(struct rt_task *self, struct ledger_service *s, struct rt_chan *from) RT_BLOCKS
 {
     for (;;) {
         void *item = NULL;

@@ -67,7 +67,7 @@ static enum err range_add(struct group_accounts *g, struct range r)
 
 /* Reads one frame and collects its accounts. */
 static enum err collect(struct publisher *p, const struct ledger_group_row *row, uint64_t first_seq,
-                        struct group_accounts *g)
+                        struct group_accounts *g) RT_BLOCKS
 {
     struct buf b;
     struct store_frame f;
@@ -138,7 +138,7 @@ static enum err collect(struct publisher *p, const struct ledger_group_row *row,
 }
 
 static struct group_accounts *accounts_of(struct publisher *p, const struct ledger_group_row *row,
-                                          uint64_t first_seq)
+                                          uint64_t first_seq) RT_BLOCKS
 {
     struct group_accounts *g = &p->cache[row->group_no % CACHE];
     if (g->group_no == row->group_no)
@@ -155,7 +155,7 @@ static struct group_accounts *accounts_of(struct publisher *p, const struct ledg
 }
 
 static enum err send_group(struct publisher *p, struct ledger_stream *st,
-                           const struct ledger_group_row *row, uint64_t first_seq)
+                           const struct ledger_group_row *row, uint64_t first_seq) RT_BLOCKS
 {
     struct ledger_stream_event ev = {first_seq,      row->last_seq, row->last_seq, row->group_no,
                                      row->ledger_ms, row->root,     NULL,          0};
@@ -180,7 +180,7 @@ static enum err send_group(struct publisher *p, struct ledger_stream *st,
 }
 
 /* Sends what there is and room for. False: the stream has ended. */
-static bool pump(struct publisher *p, struct ledger_stream *st, int64_t now_ns)
+static bool pump(struct publisher *p, struct ledger_stream *st, int64_t now_ns) RT_BLOCKS
 {
     struct ledger *l = p->l;
     struct ledger_head head;
@@ -220,7 +220,7 @@ static bool pump(struct publisher *p, struct ledger_stream *st, int64_t now_ns)
     return true;
 }
 
-static void pump_all(struct publisher *p)
+static void pump_all(struct publisher *p) RT_BLOCKS
 {
     int64_t now = p->l->deps.clock->mono_ns(p->l->deps.clock->ctx);
     for (struct ledger_stream **at = &p->streams; *at != NULL;) {
@@ -237,7 +237,7 @@ static void pump_all(struct publisher *p)
     }
 }
 
-static void take_new(struct publisher *p)
+static void take_new(struct publisher *p) RT_BLOCKS
 {
     void *item;
     while (rt_chan_try_recv(p->s->stream_tx, &item) == ERR_OK) {
@@ -258,7 +258,7 @@ static void take_new(struct publisher *p)
     }
 }
 
-static void end_all(struct publisher *p)
+static void end_all(struct publisher *p) RT_BLOCKS
 {
     take_new(p);
     while (p->streams != NULL) {

@@ -9,7 +9,7 @@
 
 enum { TICK_MS = 20, SEGMENTS_MAX = 65536, KEEP_UNPACKED = 2 };
 
-static void keep_spare(struct ledger *l)
+static void keep_spare(struct ledger *l) RT_BLOCKS
 {
     if (l->sink->journal == NULL || !store_journal_wants_spare(l->sink->journal) ||
         ledger_safe_cause(l) == CAUSE_IO_ERROR)
@@ -24,7 +24,7 @@ static void keep_spare(struct ledger *l)
 }
 
 /* A generation that is still in memory must not have its segment packed under it: reads go by position, which stays. */
-static bool pack_one(struct ledger *l)
+static bool pack_one(struct ledger *l) RT_BLOCKS
 {
     struct store_segment v[256];
     size_t n = store_journal_segments(l->sink->journal, v, 256);
@@ -50,7 +50,7 @@ struct scrub {
     uint64_t bytes;
 };
 
-static enum err scrub_pace(void *ctx, const struct store_frame *f, struct store_pos at)
+static enum err scrub_pace(void *ctx, const struct store_frame *f, struct store_pos at) RT_BLOCKS
 {
     (void)at;
     struct scrub *s = ctx;
@@ -66,7 +66,7 @@ static enum err scrub_pace(void *ctx, const struct store_frame *f, struct store_
     return ERR_OK;
 }
 
-static void scrub_next(struct rt_task *self, struct ledger *l, uint32_t *next)
+static void scrub_next(struct rt_task *self, struct ledger *l, uint32_t *next) RT_BLOCKS
 {
     struct store_segment v[256];
     size_t n = store_journal_segments(l->sink->journal, v, 256);

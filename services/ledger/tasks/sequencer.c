@@ -6,7 +6,7 @@
 #include "rt/task.h"
 #include "services/ledger/service.h"
 
-static enum err catch_up(struct rt_task *self, struct ledger *l)
+static enum err catch_up(struct rt_task *self, struct ledger *l) RT_BLOCKS
 {
     while (rt_chan_depth(l->commit) > 0 || atomic_load(&l->commit_began_ns) != 0) {
         if (rt_task_canceled(self))
