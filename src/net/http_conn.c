@@ -585,6 +585,7 @@ void net_conn__body_resume(struct net_msg *m)
 {
     struct net_req *rq = (struct net_req *)(void *)((char *)m - offsetof(struct net_req, body_msg));
     struct net_conn *c = rq->conn;
+    atomic_exchange_explicit(&rq->resuming, false, memory_order_acq_rel);
     rq->body_paused = false;
     if (!c)
         return;
@@ -684,11 +685,8 @@ static void at_eof(struct net_conn *c)
         pipe_replace(c, rq, NULL);
         req_cut(rq, ERR_DISCONNECTED);
     }
-    rq = c->pipe_head;
-    if (rq && rq->phase == NET_PHASE_STREAM && !rq->stream->sized) {
-        net_conn__close(c, ERR_DISCONNECTED); /* an event stream: nobody is left to read it */
-        return;
-    }
+    c->eof_by_ns = now_of(c) + limits_of(c)->write_timeout_ms * ms_ns;
+    net_conn__arm(c, c->eof_by_ns);
     if (!c->pipe_head && !c->out_head)
         net_conn__close(c, ERR_OK);
     else
@@ -807,6 +805,8 @@ static void conn_flush(struct net_conn *c)
     sent_up_to(c);
     if (c->sent != before)
         c->active_ns = now_of(c);
+    if (c->eof)
+        net_conn__arm(c, c->eof_by_ns);
     if (c->out_head) {
         if (!c->blocked) {
             net_conn__dirty(c); /* used up its turn */
@@ -843,6 +843,13 @@ static int64_t idle_by(const struct net_conn *c)
     return c->active_ns + ms * ms_ns;
 }
 
+/* An event stream whose reader has closed its side: most likely nobody reads, and a quiet stream would never find out. */
+static bool stream_forsaken(const struct net_conn *c)
+{
+    const struct net_req *rq = c->pipe_head;
+    return c->eof && rq && rq->phase == NET_PHASE_STREAM && !rq->stream->sized;
+}
+
 static int64_t next_limit(const struct net_conn *c)
 {
     int64_t at = OS_NEVER;
@@ -855,6 +862,8 @@ static int64_t next_limit(const struct net_conn *c)
             at = rq->deadline_ns;
     if (c->out_head && c->blocked && c->write_by_ns < at)
         at = c->write_by_ns;
+    if (stream_forsaken(c) && c->eof_by_ns < at)
+        at = c->eof_by_ns;
     if (!c->pipe_head && !c->out_head && c->reading == NET_READ_IDLE && idle_by(c) < at)
         at = idle_by(c);
     return at;
@@ -895,6 +904,10 @@ static void on_timer(struct net_timer *t)
     }
     if (!c->pipe_head && !c->out_head && c->reading == NET_READ_IDLE && idle_by(c) <= now) {
         net_conn__close(c, ERR_OK);
+        return;
+    }
+    if (stream_forsaken(c) && c->eof_by_ns <= now) {
+        net_conn__close(c, ERR_DISCONNECTED);
         return;
     }
     expire_requests(c, now);

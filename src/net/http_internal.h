@@ -113,6 +113,7 @@ struct net_req {
     bool close, want_100, is_head, http10, want_keep, body_owned, body_paused, body_ended, counted;
     atomic_bool answered; /* exchanged by who answers: twice is a bug */
     atomic_bool gone;     /* set by the loop, read by anybody; a hint, hence relaxed */
+    atomic_bool resuming; /* body_msg is posted; exchanged by both sides */
     int64_t started_ns, deadline_ns;
     struct net_peer peer;
     struct net_match match;
@@ -162,7 +163,7 @@ struct net_conn {
     struct net_out *out_head, *out_tail;
     size_t out_n;
     uint64_t queued, sent; /* bytes ever */
-    int64_t active_ns, read_by_ns, write_by_ns, linger_by_ns;
+    int64_t active_ns, read_by_ns, write_by_ns, linger_by_ns, eof_by_ns;
     bool is_dirty, is_resume;
     bool readable;  /* the last edge has not been read away */
     bool hangup;    /* the peer closed its side: EOF will not raise another edge */
@@ -198,8 +199,7 @@ struct net_worker {
     struct net_conn
         *current; /* whose input is being worked on: flushed right after, not at the batch's end */
     struct net_req *free_reqs;
-    struct net_block *free_blocks;
-    struct net_out *free_outs;
+    struct net_out *free_blocks, *free_outs;
     size_t free_block_n;
     struct net_limits limits;
     uint64_t limits_seen;

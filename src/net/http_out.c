@@ -23,9 +23,10 @@ enum {
 
 struct net_block *net_out__block(struct net_worker *w, size_t at_least)
 {
-    struct net_block *b = w->free_blocks;
-    if (b && at_least <= NET_BLOCK) {
-        w->free_blocks = (struct net_block *)(void *)b->out.next;
+    struct net_block *b;
+    if (w->free_blocks && at_least <= NET_BLOCK) {
+        b = (struct net_block *)(void *)w->free_blocks;
+        w->free_blocks = b->out.next;
         w->free_block_n--;
     } else {
         size_t cap = at_least > NET_BLOCK ? at_least : NET_BLOCK;
@@ -44,10 +45,8 @@ void net_out__block_free(struct net_worker *w, struct net_block *b)
         free(b);
         return;
     }
-    b->out.next = &w->free_blocks->out;
-    if (!w->free_blocks)
-        b->out.next = NULL;
-    w->free_blocks = b;
+    b->out.next = w->free_blocks;
+    w->free_blocks = &b->out;
     w->free_block_n++;
 }
 

@@ -418,7 +418,8 @@ static enum net_http_result field_line(struct net_http_head *h, const char *buf,
     struct net_http_field *f = &h->fields[h->field_count++];
     f->name = span(at, name_n);
     f->value = span(at + start, end - start);
-    if (known != NET_HTTP_OTHER && h->known[known] == 0)
+    /* Of several X-Forwarded-For the last was written by the nearest proxy; the others may be the client's own. */
+    if (known != NET_HTTP_OTHER && (h->known[known] == 0 || known == NET_HTTP_FORWARDED_FOR))
         h->known[known] = (uint8_t)h->field_count;
     return NET_HTTP_MORE;
 }

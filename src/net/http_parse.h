@@ -37,7 +37,7 @@ struct net_http_field {
     struct net_http_span name, value;
 };
 
-/* Fields the server itself acts on, by index + 1 into fields; 0: absent. The first one counts unless said otherwise. */
+/* Fields the server itself acts on, by index + 1 into fields; 0: absent. The first one counts (of X-Forwarded-For the last). */
 enum net_http_known {
     NET_HTTP_OTHER,
     NET_HTTP_HOST,

@@ -38,6 +38,7 @@ struct net_req *net_req__new(struct net_worker *w)
     rq->body_owned = rq->body_paused = rq->body_ended = rq->counted = false;
     atomic_store_explicit(&rq->answered, false, memory_order_relaxed);
     atomic_store_explicit(&rq->gone, false, memory_order_relaxed);
+    atomic_store_explicit(&rq->resuming, false, memory_order_relaxed);
     rq->deadline_ns = OS_NEVER;
     rq->match.leaf = NULL;
     rq->method = rq->corr_id = rq->traceparent = (struct str){NULL, 0};
@@ -518,7 +519,11 @@ void net_req_pause_body(struct net_req *rq)
 void net_req_resume_body(struct net_req *rq)
 {
     rq->body_msg.fn = net_conn__body_resume;
-    net_loop_post(rq->w->loop, &rq->body_msg);
+    if (net_loop_current() == rq->w->loop)
+        net_conn__body_resume(
+            &rq->body_msg); /* at once: the handler may answer next, and end the request */
+    else if (!atomic_exchange_explicit(&rq->resuming, true, memory_order_acq_rel))
+        net_loop_post(rq->w->loop, &rq->body_msg);
 }
 
 /* A list field that occurs several times means its values joined by commas (RFC 9110 §5.3). */

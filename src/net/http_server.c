@@ -331,15 +331,15 @@ static void worker_fini(struct net_worker *w)
     if (!w->loop)
         return;
     struct net_server *s = w->s;
-    while (w->conns)
-        net_conn__close(w->conns, ERR_DISCONNECTED);
-    net_loop_once(w->loop, 0); /* answers that were on their way find their connection gone and end */
     for (size_t i = 0; w->listeners && i < s->listen_n; i++) {
         struct net_listener *l = &w->listeners[i];
         net_loop_remove(w->loop, &l->nf);
         if (l->nf.fd >= 0)
             close(l->nf.fd);
     }
+    while (w->conns)
+        net_conn__close(w->conns, ERR_DISCONNECTED);
+    net_loop_once(w->loop, 0); /* answers that were on their way find their connection gone and end */
     free(w->listeners);
     for (struct net_conn *c = w->dead, *next; c; c = next) {
         next = c->next;
@@ -355,7 +355,7 @@ static void worker_fini(struct net_worker *w)
         buf_fini(&rq->reply);
         free(rq);
     }
-    for (struct net_out *o = w->free_blocks ? &w->free_blocks->out : NULL, *next; o; o = next) {
+    for (struct net_out *o = w->free_blocks, *next; o; o = next) {
         next = o->next;
         free(o);
     }

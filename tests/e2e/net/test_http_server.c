@@ -31,7 +31,7 @@ struct rig {
     struct rt_chan *jobs; /* requests for the worker threads */
     struct net_outbox *outbox;
     _Atomic int closes, releases, released_bad, rejects[NET_REJECT_COUNT], done, late, conns, inflight;
-    _Atomic int done_status, done_complete;
+    _Atomic int done_status, done_complete, pieces;
     struct net_req *_Atomic held; /* by /hold */
     _Atomic(struct net_req *) stream;
     atomic_bool stop_workers;
@@ -225,6 +225,25 @@ static void count_body(struct net_req *rq, void *ctx)
     net_req_on_close(rq, count_left, NULL);
 }
 
+/* Pauses after every piece; the test's thread resumes. */
+static void slow_piece(struct net_req *rq, struct bytes piece, bool end, void *arg)
+{
+    if (!end) {
+        net_req_pause_body(rq);
+        rig.pieces++;
+    }
+    on_piece(rq, piece, end, arg);
+}
+
+static void slow_body(struct net_req *rq, void *ctx)
+{
+    (void)ctx;
+    struct sum *s = arena_zalloc(net_req_arena(rq), sizeof *s);
+    net_req_on_body(rq, slow_piece, s);
+    net_req_on_close(rq, count_left, NULL);
+    rig.held = rq;
+}
+
 static void refuse_body(struct net_req *rq, void *ctx)
 {
     (void)ctx;
@@ -258,6 +277,7 @@ static const struct net_route routes[] = {
      .fn = count_body,
      .flags = NET_STREAM_BODY,
      .body_max = 8 << 20},
+    {.method = "POST", .pattern = "/slow", .fn = slow_body, .flags = NET_STREAM_BODY, .body_max = 8 << 20},
     {.method = "POST",
      .pattern = "/refuse",
      .fn = refuse_body,
@@ -348,7 +368,8 @@ static void rig_start_listen(struct net_limits limits, unsigned threads, const s
         .headers = "X-Always: 1\r\n",
     };
     assert_int_equal(net_server_create(&config, &rig.server), ERR_OK);
-    assert_int_equal(net_outbox_create(rig.server, rig.jobs, RT_REJECT, refused, NULL, &rig.outbox), ERR_OK);
+    assert_int_equal(net_outbox_create(rig.server, rig.jobs, RT_REJECT, refused, NULL, &rig.outbox),
+                     ERR_OK);
     rig.port = net_server_port(rig.server, 0);
     rig.loops_n = threads;
     for (unsigned i = 0; i < threads; i++)
@@ -776,7 +797,7 @@ static void requests_that_could_be_smuggled_are_400_and_the_connection_closes(vo
         char v[64];
         raw_connect(&c, rig.port);
         raw_puts(&c, bad[i]);
-        raw_try_send(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 34);
+        raw_try_send(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 32);
         raw_read(&c, false, &r);
         if (r.status != 400)
             fail_msg("%d for: %s", r.status, bad[i]);
@@ -1244,6 +1265,48 @@ static void request_bodies_can_be_streamed_in(void **state)
     rig_stop();
 }
 
+static void a_paused_body_waits_for_the_handler(void **state)
+{
+    (void)state;
+    rig_start((struct net_limits){0});
+    struct raw_conn c;
+    struct raw_response r;
+    raw_connect(&c, rig.port);
+    raw_puts(&c, "POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n");
+    raw_send(&c, big, 200000);
+    EVENTUALLY(rig.pieces == 1);
+    int seen = 1;
+    for (int i = 0; i < 200 && rig.done == 0; i++) {
+        net_req_resume_body(rig.held); /* one resume, one piece */
+        EVENTUALLY(rig.pieces == seen + 1 || rig.done == 1);
+        seen = rig.pieces;
+    }
+    raw_read(&c, false, &r);
+    expect(&r, 200, "200000");
+    raw_free(&r);
+    raw_close(&c);
+    rig_stop();
+}
+
+static void behind_trusted_proxies_the_client_is_the_nearest_stranger(void **state)
+{
+    (void)state;
+    struct net_cidr trusted[2];
+    assert_int_equal(net_cidr_parse(STR("127.0.0.0/8"), &trusted[0]), ERR_OK);
+    assert_int_equal(net_cidr_parse(STR("10.0.0.0/8"), &trusted[1]), ERR_OK);
+    rig_start((struct net_limits){.trusted_proxies = trusted, .trusted_proxies_count = 2});
+    ask("GET /show/a/b HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 6.6.6.6, 1.2.3.4, 10.0.0.9\r\n\r\n", 200,
+        "peer=1.2.3.4 ");
+    ask("GET /show/a/b HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-For: "
+        "2001:db8::7\r\n\r\n",
+        200, "peer=2001:db8::7 ");
+    ask("GET /show/a/b HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: nonsense\r\n\r\n", 200, "peer=127.0.0.1 ");
+    rig_stop();
+    rig_start((struct net_limits){0}); /* nobody is trusted: the header means nothing */
+    ask("GET /show/a/b HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 1.2.3.4\r\n\r\n", 200, "peer=127.0.0.1 ");
+    rig_stop();
+}
+
 static void header_injection_by_a_handler_is_left_out(void **state)
 {
     (void)state;
@@ -1438,6 +1501,8 @@ int main(void)
         cmocka_unit_test(a_full_stream_is_busy_and_a_left_one_closed),
         cmocka_unit_test(a_sized_stream_refills_when_there_is_room),
         cmocka_unit_test(request_bodies_can_be_streamed_in),
+        cmocka_unit_test(a_paused_body_waits_for_the_handler),
+        cmocka_unit_test(behind_trusted_proxies_the_client_is_the_nearest_stranger),
         cmocka_unit_test(header_injection_by_a_handler_is_left_out),
         cmocka_unit_test(unix_sockets_are_private_and_check_the_peers_uid),
         cmocka_unit_test(several_loops_share_one_port),

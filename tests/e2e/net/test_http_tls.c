@@ -209,11 +209,11 @@ static void a_client_certificate_is_demanded_when_a_ca_is_configured(void **stat
     struct raw_response r;
     /* In TLS 1.3 the client learns of the refusal with its first read. */
     tls_connect(&c, port, 0, NULL, NULL);
-    raw_try_send(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 34);
+    raw_try_send(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 32);
     assert_true(raw_at_eof(&c));
     raw_close(&c);
     tls_connect(&c, port, 0, other_cert, other_key);
-    raw_try_send(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 34);
+    raw_try_send(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 32);
     assert_true(raw_at_eof(&c));
     raw_close(&c);
     assert_true(tls_connect(&c, port, 0, cert, key));
