@@ -30,6 +30,7 @@ enum {
     NET_SKIP_MAX = 64 << 10, /* a refused request's body up to this is read away to keep the connection */
     NET_PARTS_INLINE = 4,
     NET_CORR_MAX = 128,
+    NET_MS_NS = 1000000,
     NET_CONNS_OVER = 64, /* connections beyond the limit that are still told so */
 };
 
@@ -277,12 +278,32 @@ void net_conn__resume(struct net_conn *c);
 void net_conn__arm(struct net_conn *c, int64_t at_ns);
 void net_conn__batch_end(struct net_worker *w);
 void net_conn__drain(struct net_worker *w);
-void net_conn__body_resume(struct net_msg *m);
+void net_conn__cut(struct net_req *rq, enum err why); /* it will not be answered on its connection */
+
+/* http_intake.c */
+void net_intake__read(struct net_conn *c);
+void net_intake__resumed(struct net_conn *c); /* goes on where a pause stopped it */
+void net_intake__discard(struct net_conn *c); /* reads and forgets */
+void net_intake__drop(struct net_conn *c);    /* gives the input block back */
+bool net_intake__reading(const struct net_conn *c);
+void net_intake__expire(struct net_conn *c, int64_t now_ns); /* deadlines of requests, 408 */
+void net_intake__refuse_conn(struct net_conn *c);
+void net_intake__body_resume(struct net_msg *m);
 
 /* http_server.c */
 unsigned net_server__retry_after(struct net_server *s, enum err e);
 void net_server__completed(struct net_worker *w);
 void net_server__conn_gone(struct net_server *s);
+
+static inline int64_t net_conn__now_ns(const struct net_conn *c)
+{
+    return net_loop_now_ns(c->w->loop);
+}
+
+static inline size_t net_conn__in_n(const struct net_conn *c)
+{
+    return c->in_to - c->in_from;
+}
 
 static inline bool net_server__closed(const struct net_server *s)
 {
