@@ -1,0 +1,211 @@
+/* Shadow runs: who would gain and lose under a candidate policy. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/hex.h"
+#include "base/json_read.h"
+#include "base/json_write.h"
+#include "services/rewarder/api/api.h"
+#include "services/rewarder/api/routes.h"
+
+struct shadow_body {
+    struct sha256 inputs_cid;
+    struct str policy, against;
+};
+static const struct json_field shadow_fields[] = {
+    JSON_REQ(struct shadow_body, inputs_cid, JSON_KIND_HASH),
+    JSON_REQ(struct shadow_body, policy, JSON_KIND_RAW),
+    JSON_DEF(struct shadow_body, against, JSON_KIND_STR, .min = 1, .max = 64),
+    JSON_END,
+};
+
+static const char *const state_names[] = {"queued", "computing", "done", "failed"};
+
+static void put_side(struct json_w *w, const char *name, const struct rewarder_policy *p,
+                     const struct rewarder_result *res, bool done)
+{
+    json_key(w, name);
+    json_obj_begin(w);
+    json_put_cstr(w, "policy_id", p->id);
+    json_put_hash(w, "policy_hash", &p->hash);
+    if (done) {
+        json_put_money(w, "pool", (struct money){res->pool});
+        json_put_money(w, "payouts", (struct money){res->payouts});
+        json_put_money(w, "dust", (struct money){res->dust});
+        json_put_u64(w, "paid", res->paid);
+    }
+    json_obj_end(w);
+}
+
+static void write_shadow(struct rewarder_shadow *s, struct buf *b)
+{
+    struct json_w w;
+    int state = atomic_load_explicit(&s->state, memory_order_acquire);
+    json_w_init(&w, b);
+    json_obj_begin(&w);
+    json_key(&w, "shadow_id");
+    json_hex(&w, s->id.b, 32);
+    json_put_hash(&w, "inputs_digest", &s->digest);
+    json_put_cstr(&w, "state", state_names[state]);
+    put_side(&w, "base", s->base->policy, &s->base_result, state == 2);
+    put_side(&w, "candidate", s->candidate->policy, &s->candidate_result, state == 2);
+    if (state == 2) {
+        json_key(&w, "diff");
+        json_obj_begin(&w);
+        json_put_u64(&w, "gained", s->gained);
+        json_put_u64(&w, "lost", s->lost);
+        json_put_u64(&w, "same", s->same);
+        json_put_u64(&w, "entered", s->entered);
+        json_put_u64(&w, "left", s->left);
+        json_put_money(&w, "moved", (struct money){s->moved});
+        json_put_raw(&w, "top", buf_str(&s->top));
+        json_obj_end(&w);
+    } else if (state == 3) {
+        json_key(&w, "failure");
+        json_obj_begin(&w);
+        json_put_cstr(&w, "code", err_code(s->failure));
+        json_obj_end(&w);
+    }
+    json_obj_end(&w);
+}
+
+static void reply_shadow(struct net_req *rq, int status, struct rewarder_shadow *s)
+{
+    char id[SHA256_HEX_CHARS], location[128];
+    struct buf b;
+    hex_encode(s->id.b, 32, id);
+    snprintf(location, sizeof location, "/rewarder/shadow/%s", id);
+    struct net_header list[] = {{STR("Location"), str_from_c(location)}};
+    buf_init(&b, 1 << 20);
+    write_shadow(s, &b);
+    net_reply(rq, status, &(struct net_headers){.list = list, .count = 1}, buf_bytes(&b));
+    buf_fini(&b);
+}
+
+/* Takes both references over; NULL: no memory. */
+static struct rewarder_shadow *make_shadow(struct rewarder *r, const struct rewarder_input *in,
+                                           struct rewarder_policy_ref *base,
+                                           struct rewarder_policy_ref *candidate)
+{
+    struct rewarder_shadow *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    atomic_init(&s->refs, 1);
+    s->id = rewarder_shadow_id(&base->policy->hash, &candidate->policy->hash, &in->digest);
+    s->digest = in->digest;
+    memcpy(s->tenant, in->tenant, sizeof s->tenant);
+    s->base = rewarder_policy_ref(base);
+    s->candidate = rewarder_policy_ref(candidate);
+    s->made_ms = rewarder_now_ms(r);
+    buf_init(&s->top, 1 << 20);
+    buf_init(&s->csv, (size_t)4 << 30);
+    return s;
+}
+
+static void start_shadow(struct rewarder *r, struct net_req *rq, const struct api_caller *who,
+                         const struct rewarder_input *in, struct rewarder_policy_ref *base,
+                         struct rewarder_policy_ref *candidate)
+{
+    struct sha256 id = rewarder_shadow_id(&base->policy->hash, &candidate->policy->hash, &in->digest);
+    struct rewarder_shadow *s = rewarder_shadow_find(r, &id);
+    if (s) {
+        reply_shadow(rq, 200, s);
+        rewarder_shadow_unref(s);
+        return;
+    }
+    s = make_shadow(r, in, base, candidate);
+    struct rewarder_item *it = s ? api_item(r, NULL, REWARDER_SHADOW, who) : NULL;
+    if (!it) {
+        net_reply_problem(rq, ERR_UNAVAILABLE, "out of memory");
+    } else {
+        it->cid = in->cid;
+        it->expected = s->id;
+        rewarder_shadow_add(r, s);
+        if (rt_chan_try_send(r->work_req, it) == ERR_OK) {
+            reply_shadow(rq, 202, s);
+        } else {
+            REWARDER_COUNT(r, busy, "shadow");
+            s->failure = ERR_BUSY;
+            atomic_store_explicit(&s->state, 3, memory_order_release);
+            net_reply_problem(rq, ERR_BUSY, "the request queue is full");
+            rewarder_item_destroy(r, it);
+        }
+    }
+    rewarder_shadow_unref(s);
+}
+
+void rewarder_api_post_shadow(struct net_req *rq, void *ctx)
+{
+    struct rewarder *r = ctx;
+    struct api_caller who;
+    struct shadow_body body = {.against = str_from_c(rewarder_config(r)->policy_id)};
+    struct rewarder_input in;
+    struct rewarder_policy *candidate;
+    const char *member = "";
+    if (!api_allow(r, rq, "compute", NULL, &who) || !api_body(rq, shadow_fields, &body, false))
+        return;
+    if (!rewarder_registry_input(&r->registry, &body.inputs_cid, &in) || strcmp(in.tenant, who.tenant)) {
+        net_reply_problem(rq, ERR_INPUTS_NOT_FOUND, "no such inputs");
+        return;
+    }
+    struct rewarder_policy_ref *base = rewarder_policies_find(&r->policies, body.against);
+    if (!base) {
+        net_reply_problem(rq, ERR_POLICY_NOT_FOUND, "no policy of this id");
+        return;
+    }
+    enum err e = rewarder_policy_create(bytes_of_str(body.policy), &candidate, &member);
+    struct rewarder_policy_ref *ref = e == ERR_OK ? rewarder_policy_ref_create(candidate) : NULL;
+    if (!ref) {
+        char details[64];
+        int n = snprintf(details, sizeof details, "{\"member\":\"%s\"}", member);
+        net_reply_problem_details(rq, ERR_BAD_POLICY, "the candidate policy is not valid",
+                                  bytes_of(details, (size_t)n));
+    } else {
+        start_shadow(r, rq, &who, &in, base, ref);
+    }
+    rewarder_policy_unref(ref);
+    rewarder_policy_unref(base);
+}
+
+static struct rewarder_shadow *find(struct rewarder *r, struct net_req *rq)
+{
+    struct api_caller who;
+    struct sha256 id;
+    if (!api_allow(r, rq, "read", NULL, &who))
+        return NULL;
+    struct rewarder_shadow *s =
+        hex_decode(net_req_param(rq, "sid"), id.b, 32) == ERR_OK ? rewarder_shadow_find(r, &id) : NULL;
+    if (s && !strcmp(s->tenant, who.tenant))
+        return s;
+    rewarder_shadow_unref(s);
+    net_reply_problem(rq, ERR_NOT_FOUND, "no such shadow run");
+    return NULL;
+}
+
+void rewarder_api_get_shadow(struct net_req *rq, void *ctx)
+{
+    struct rewarder_shadow *s = find(ctx, rq);
+    if (s)
+        reply_shadow(rq, 200, s);
+    rewarder_shadow_unref(s);
+}
+
+static void release_shadow(void *arg, enum err result)
+{
+    (void)result;
+    rewarder_shadow_unref(arg);
+}
+
+void rewarder_api_get_diff(struct net_req *rq, void *ctx)
+{
+    struct rewarder_shadow *s = find(ctx, rq);
+    if (!s)
+        return;
+    if (atomic_load_explicit(&s->state, memory_order_acquire) != 2) {
+        net_reply_problem(rq, ERR_NOT_SEALED, "the shadow run has no result yet");
+        rewarder_shadow_unref(s);
+        return;
+    }
+    net_reply_pinned(rq, 200, &(struct net_headers){.type = "text/csv"}, buf_bytes(&s->csv), release_shadow,
+                     s);
+}

@@ -1,0 +1,223 @@
+#include "services/rewarder/files.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "base/hex.h"
+#include "store/file_replace.h"
+
+enum { LOG_LINE_MAX = 64 * 1024 };
+
+static void join(const struct rewarder_files *f, const char *name, char out[STORE_PATH_MAX])
+{
+    int n = snprintf(out, STORE_PATH_MAX, "%s/%s", f->root, name);
+    CHECK(n > 0 && n < STORE_PATH_MAX);
+}
+
+/* What a crash left in the spool belongs to uploads nobody waits for. */
+static enum err remove_entry(void *ctx, const char *name) RT_BLOCKS
+{
+    struct rewarder_files *f = ctx;
+    char path[STORE_PATH_MAX], dir[STORE_PATH_MAX];
+    join(f, "spool", dir);
+    store_path_join(path, dir, name);
+    return store_disk_unlink(f->disk, path);
+}
+
+enum err rewarder_files_open(struct rewarder_files *f, struct store_disk *disk, const char *root)
+{
+    static const char *const dirs[] = {"spool", "inputs", "runs", "dry", "quarantine"};
+    char path[STORE_PATH_MAX];
+    *f = (struct rewarder_files){.disk = disk};
+    int n = snprintf(f->root, sizeof f->root, "%s", root);
+    if (n < 0 || (size_t)n >= sizeof f->root)
+        return ERR_RANGE;
+    enum err e = store_disk_mkdirs(disk, root);
+    for (size_t i = 0; e == ERR_OK && i < sizeof dirs / sizeof *dirs; i++) {
+        join(f, dirs[i], path);
+        e = store_disk_mkdirs(disk, path);
+    }
+    join(f, "LOCK", path);
+    if (e == ERR_OK)
+        e = store_disk_lock(disk, path, &f->lock);
+    join(f, "spool", path);
+    if (e == ERR_OK)
+        e = store_disk_list(disk, path, remove_entry, f);
+    join(f, "registry.log", path);
+    if (e == ERR_OK)
+        e = store_file_open(disk, path, STORE_WRITE | STORE_CREATE, &f->log);
+    if (e == ERR_OK)
+        e = store_disk_sync_dir(disk, f->root);
+    if (e != ERR_OK)
+        rewarder_files_close(f);
+    return e;
+}
+
+void rewarder_files_close(struct rewarder_files *f)
+{
+    store_file_close(f->log);
+    store_file_close(f->lock);
+    f->log = f->lock = NULL;
+}
+
+static enum err map_file(struct store_file *file, size_t n, struct rewarder_file *out)
+{
+    void *p = mmap(NULL, n, PROT_READ, MAP_PRIVATE, store_file_fd(file), 0);
+    if (p == MAP_FAILED)
+        return err_from_errno(errno);
+    *out = (struct rewarder_file){.bytes = {p, n}, .mapping = p};
+    return ERR_OK;
+}
+
+static enum err read_file(struct store_file *file, size_t n, struct rewarder_file *out) RT_BLOCKS
+{
+    uint8_t *p = malloc(n ? n : 1);
+    if (!p)
+        return ERR_NO_MEMORY;
+    enum err e = store_file_read_all(file, p, n, 0);
+    if (e != ERR_OK) {
+        free(p);
+        return e;
+    }
+    *out = (struct rewarder_file){.bytes = {p, n}};
+    return ERR_OK;
+}
+
+enum err rewarder_file_load(struct rewarder_files *f, const char *path, struct rewarder_file *out)
+{
+    struct store_file *file;
+    uint64_t n;
+    enum err e = store_file_open(f->disk, path, STORE_READ, &file);
+    if (e != ERR_OK)
+        return e;
+    e = store_file_size(file, &n);
+    if (e == ERR_OK)
+        e = n && store_file_fd(file) >= 0 ? map_file(file, n, out) : read_file(file, n, out);
+    store_file_close(file);
+    return e;
+}
+
+void rewarder_file_unload(struct rewarder_file *file)
+{
+    if (file->mapping)
+        munmap(file->mapping, file->bytes.n);
+    else
+        free((void *)(uintptr_t)file->bytes.p);
+    *file = (struct rewarder_file){.mapping = NULL};
+}
+
+void rewarder_path_input(const struct rewarder_files *f, const struct sha256 *cid, const char *ext,
+                         char out[STORE_PATH_MAX])
+{
+    char hex[SHA256_HEX_CHARS];
+    hex_encode(cid->b, 32, hex);
+    int n = snprintf(out, STORE_PATH_MAX, "%s/inputs/%.2s%s%s%s", f->root, hex, *ext ? "/" : "",
+                     *ext ? hex : "", ext);
+    CHECK(n > 0 && n < STORE_PATH_MAX);
+}
+
+void rewarder_path_run(const struct rewarder_files *f, bool dry, const char *tenant, const char *epoch,
+                       const char *name, char out[STORE_PATH_MAX])
+{
+    int n = snprintf(out, STORE_PATH_MAX, "%s/%s/%s/%s%s%s", f->root, dry ? "dry" : "runs", tenant, epoch,
+                     *name ? "/" : "", name);
+    CHECK(n > 0 && n < STORE_PATH_MAX);
+}
+
+enum err rewarder_files_write(struct rewarder_files *f, const char *path, struct bytes contents)
+{
+    struct store_file *file;
+    enum err e = store_file_open(f->disk, path, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &file);
+    if (e != ERR_OK)
+        return e;
+    if (contents.n)
+        e = store_file_pwrite(file, contents.p, contents.n, 0);
+    if (e == ERR_OK)
+        e = store_file_sync(file);
+    store_file_close(file);
+    return e;
+}
+
+/* ---- registry.log ---- */
+
+/* The frame at `at`; false when it is cut off or damaged. */
+static bool frame_at(struct bytes all, size_t at, struct bytes *out_line)
+{
+    if (all.n - at < 8)
+        return false;
+    uint32_t n = be32_get(all.p + at);
+    if (n > LOG_LINE_MAX || n > all.n - at - 8)
+        return false;
+    *out_line = bytes_of(all.p + at + 8, n);
+    return crc32c(0, out_line->p, n) == be32_get(all.p + at + 4);
+}
+
+static bool good_frame_after(struct bytes all, size_t at)
+{
+    struct bytes line;
+    for (size_t i = at + 1; i + 8 <= all.n; i++)
+        if (frame_at(all, i, &line) && line.n >= 2 && line.p[0] == '{')
+            return true;
+    return false;
+}
+
+enum err rewarder_log_replay(struct rewarder_files *f, rewarder_log_fn *fn, void *ctx)
+{
+    uint64_t bytes;
+    struct rewarder_file file;
+    enum err e = store_file_size(f->log, &bytes);
+    if (e == ERR_OK)
+        e = read_file(f->log, bytes, &file);
+    if (e != ERR_OK)
+        return e;
+    size_t at = 0;
+    while (at < file.bytes.n && e == ERR_OK) {
+        struct bytes line;
+        if (!frame_at(file.bytes, at, &line)) {
+            e = good_frame_after(file.bytes, at) ? ERR_CORRUPT : store_file_truncate(f->log, at);
+            if (e == ERR_OK)
+                e = store_file_sync(f->log);
+            break;
+        }
+        e = fn(ctx, line);
+        at += 8 + line.n;
+    }
+    rewarder_file_unload(&file);
+    return e;
+}
+
+enum err rewarder_log_append(struct rewarder_files *f, struct bytes line)
+{
+    uint8_t frame[8 + 4096];
+    CHECK(line.n <= sizeof frame - 8);
+    be32_put(frame, (uint32_t)line.n);
+    be32_put(frame + 4, crc32c(0, line.p, line.n));
+    memcpy(frame + 8, line.p, line.n);
+    enum err e = store_file_append(f->log, frame, 8 + line.n);
+    return e == ERR_OK ? store_file_sync(f->log) : e;
+}
+
+/* ---- settle.log ---- */
+
+void rewarder_settle_encode(const struct rewarder_settle_record *r, uint8_t out[REWARDER_SETTLE_RECORD])
+{
+    be32_put(out, r->chunk);
+    be32_put(out + 4, r->entries);
+    be64_put(out + 8, r->seq_start);
+    be64_put(out + 16, r->nonce);
+    be32_put(out + 24, 0);
+    be32_put(out + 28, crc32c(0, out, 28));
+}
+
+bool rewarder_settle_decode(const uint8_t in[REWARDER_SETTLE_RECORD], struct rewarder_settle_record *out)
+{
+    if (crc32c(0, in, 28) != be32_get(in + 28))
+        return false;
+    *out = (struct rewarder_settle_record){be32_get(in), be32_get(in + 4), be64_get(in + 8),
+                                           be64_get(in + 16)};
+    return true;
+}

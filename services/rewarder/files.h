@@ -1,0 +1,71 @@
+/*
+ * Where everything durable lies, and how it gets there.
+ *
+ *   LOCK  registry.log  spool/  quarantine/<tenant>/<epoch>-<n>/
+ *   inputs/<2 hex>/<hex>.raw .rows .meta     bytes as received; canonical rows; facts (written last: it is the proof)
+ *   runs/<tenant>/<epoch>/                   run.json commitment payouts.bin tree.bin sigs/<kid>.sig settle.log
+ *                                            settlement.json, and seal.json, written last: that is the seal
+ *   dry/<tenant>/<epoch>/                    the same for dry runs
+ *
+ * A run directory without seal.json is rubbish from a crash: it is overwritten by the next computation of the epoch.
+ * Every file is flushed before the one that vouches for it is renamed into place (docs/formats/rewarder.md).
+ *
+ * Threads     Anybody may read. Only the artifact task writes, except spool files (their upload) and settle.log (the
+ *             emitter). Every function may wait for the disk.
+ */
+#ifndef RON_REWARDER_FILES_H
+#define RON_REWARDER_FILES_H
+
+#include "base/buf.h"
+#include "base/sha256.h"
+#include "services/rewarder/core/ident.h"
+#include "store/disk.h"
+
+enum { REWARDER_ROOT_MAX = 200 };
+
+struct rewarder_files {
+    struct store_disk *disk;
+    char root[REWARDER_ROOT_MAX];
+    struct store_file *lock, *log;
+};
+
+/* A whole file: mapped when the disk has descriptors, read otherwise. Keep the struct until rewarder_file_unload(). */
+struct rewarder_file {
+    struct bytes bytes;
+    void *mapping; /* munmap, or NULL: free bytes.p */
+};
+
+NODISCARD enum err rewarder_files_open(struct rewarder_files *f, struct store_disk *disk,
+                                       const char *root) RT_BLOCKS;
+void rewarder_files_close(struct rewarder_files *f) RT_BLOCKS;
+
+NODISCARD enum err rewarder_file_load(struct rewarder_files *f, const char *path,
+                                      struct rewarder_file *out) RT_BLOCKS;
+void rewarder_file_unload(struct rewarder_file *file);
+
+/* Paths. ext with its dot. */
+void rewarder_path_input(const struct rewarder_files *f, const struct sha256 *cid, const char *ext,
+                         char out[STORE_PATH_MAX]);
+void rewarder_path_run(const struct rewarder_files *f, bool dry, const char *tenant, const char *epoch,
+                       const char *name, char out[STORE_PATH_MAX]); /* name "": the directory */
+
+/* One file of a directory that is being filled: created or replaced, written, flushed. Its name is not yet durable. */
+NODISCARD enum err rewarder_files_write(struct rewarder_files *f, const char *path,
+                                        struct bytes contents) RT_BLOCKS;
+
+/* registry.log: frames u32 len | u32 CRC32C | JSON. A torn last frame is cut off; damage before good frames is ERR_CORRUPT. */
+typedef enum err rewarder_log_fn(void *ctx, struct bytes line);
+NODISCARD enum err rewarder_log_replay(struct rewarder_files *f, rewarder_log_fn *fn, void *ctx) RT_BLOCKS;
+NODISCARD enum err rewarder_log_append(struct rewarder_files *f,
+                                       struct bytes line) RT_BLOCKS; /* durable when it returns */
+
+/* settle.log of a run: 32-byte records, never flushed. */
+struct rewarder_settle_record {
+    uint32_t chunk, entries;
+    uint64_t seq_start, nonce;
+};
+enum { REWARDER_SETTLE_RECORD = 32 };
+void rewarder_settle_encode(const struct rewarder_settle_record *r, uint8_t out[REWARDER_SETTLE_RECORD]);
+bool rewarder_settle_decode(const uint8_t in[REWARDER_SETTLE_RECORD], struct rewarder_settle_record *out);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * The policies in force: one immutable, reference-counted set, replaced as a whole when the file changes.
+ *
+ * Threads     Any thread; the lock cfg_snapshot guards only the pointer to the current set.
+ */
+#ifndef RON_REWARDER_POLICIES_H
+#define RON_REWARDER_POLICIES_H
+
+#include <stdatomic.h>
+
+#include "base/bytes.h"
+#include "rt/lock.h"
+#include "services/rewarder/core/policy.h"
+
+/* A policy with a count, so that a run pins the body it was admitted with. */
+struct rewarder_policy_ref {
+    atomic_uint refs;
+    struct rewarder_policy *policy;
+};
+
+struct rewarder_policy_ref *
+rewarder_policy_ref_create(struct rewarder_policy *p); /* takes p over; NULL: no memory */
+struct rewarder_policy_ref *rewarder_policy_ref(struct rewarder_policy_ref *p);
+void rewarder_policy_unref(struct rewarder_policy_ref *p); /* NULL is fine */
+
+enum { REWARDER_POLICIES_MAX = 256 };
+
+struct rewarder_policies {
+    struct rt_lock lock; /* cfg_snapshot */
+    struct rewarder_policy_ref *list[REWARDER_POLICIES_MAX];
+    size_t n;
+};
+
+void rewarder_policies_init(struct rewarder_policies *p);
+void rewarder_policies_fini(struct rewarder_policies *p);
+/* Replaces all by what the policy file holds (text.p NULL: the built-in one). On failure the old ones stay. */
+NODISCARD enum err rewarder_policies_load(struct rewarder_policies *p, struct bytes text,
+                                          const char **out_member);
+struct rewarder_policy_ref *rewarder_policies_find(struct rewarder_policies *p,
+                                                   struct str id); /* a reference, or NULL */
+/* References to those the tenant may use; returns how many. */
+size_t rewarder_policies_list(struct rewarder_policies *p, struct str tenant,
+                              struct rewarder_policy_ref **out);
+
+#endif

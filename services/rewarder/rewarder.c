@@ -1,0 +1,320 @@
+/* The service as the frame sees it: tables, opening and closing, drain. */
+#include "services/rewarder/rewarder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base64.h"
+#include "base/check.h"
+#include "base/rng.h"
+#include "services/rewarder/keys.h"
+#include "store/file_replace.h"
+
+enum { POLICY_FILE_MAX = 16 << 20, LEDGER_PORT_OFFSET = 10 };
+
+#define CONF_STRUCT struct rewarder_config
+static const struct conf_key config_keys[] = {
+#define CONF CONF_AS_KEY
+#include "services/rewarder/config.def"
+#undef CONF
+};
+
+static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
+{
+    struct rewarder_config *cfg = config;
+    if (conf_is_default(c, "drain_deadline"))
+        cfg->drain_deadline = 3000;
+    if (cfg->settlement_lane + cfg->settlement_lanes > 65536)
+        return conf_refuse(c, "settlement.lanes", out_err, "the last lane must be at most 65535");
+    if (cfg->max_spool_bytes < cfg->max_input_bytes)
+        return conf_refuse(c, "limits.max_spool_bytes", out_err, "must be at least limits.max_input_bytes");
+    return ERR_OK;
+}
+
+static const struct conf_table config_table = {.service = "rewarder",
+                                               .keys = config_keys,
+                                               .keys_n = sizeof config_keys / sizeof *config_keys,
+                                               .config_bytes = sizeof(struct rewarder_config),
+                                               .adjust = adjust};
+
+static const struct obs_metric_def metric_table[] = {
+#include "obs/metrics_rows.h"
+#include "services/rewarder/metrics.def"
+#include "obs/metrics_end.h"
+};
+
+unsigned rewarder_workers(const struct rewarder_config *cfg)
+{
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    if (cfg->compute_workers)
+        return (unsigned)cfg->compute_workers;
+    return cpus < 1 ? 1 : cpus > 64 ? 64 : (unsigned)cpus;
+}
+
+static void topology(const void *config, struct rt_topology *topology)
+{
+    const struct rewarder_config *cfg = config;
+    rt_topology_init(topology, "rewarder");
+#include "rt/topology_rows.h"
+#include "services/rewarder/topology.def"
+#include "rt/topology_rows_end.h"
+}
+
+/* ---- opening ---- */
+
+static enum err open_queues(struct rewarder *r)
+{
+    enum err e = svc_add_queue(r->svc, "work_req", "work_req", &r->work_req);
+    if (e == ERR_OK)
+        e = svc_add_queue(r->svc, "work", "work", &r->work);
+    if (e == ERR_OK)
+        e = svc_add_queue(r->svc, "results", "results", &r->results);
+    if (e == ERR_OK)
+        e = svc_add_queue(r->svc, "intents", "intents", &r->intents);
+    if (e == ERR_OK)
+        e = svc_add_queue(r->svc, "notes", "notes", &r->notes);
+    return e;
+}
+
+static enum err open_policies(struct rewarder *r) RT_BLOCKS
+{
+    const char *path = rewarder_config(r)->policy_file, *member;
+    struct buf text;
+    if (!*path)
+        return rewarder_policies_load(&r->policies, (struct bytes){NULL, 0}, &member);
+    buf_init(&text, POLICY_FILE_MAX);
+    enum err e = store_file_slurp(store_disk_real(), path, &text);
+    if (e == ERR_OK)
+        e = rewarder_policies_load(&r->policies, buf_bytes(&text), &member);
+    obs_log(r->log, e == ERR_OK ? OBS_INFO : OBS_ERROR, "policy.reloaded", OBS_STR("file", path),
+            OBS_ERR(e), OBS_END);
+    buf_fini(&text);
+    return e;
+}
+
+/* In one process `ron up` hands a direct client over; else we connect to the ledger's port. */
+static enum err open_ledger(struct rewarder *r)
+{
+    char url[256];
+    struct buf token;
+    r->ledger = svc_wiring(r->svc);
+    if (r->ledger)
+        return ERR_OK;
+    buf_init(&token, 8192);
+    enum err e = svc_data_ledger_token(svc_data(r->svc), "rewarder", &token);
+    const char *configured = rewarder_config(r)->ledger_url;
+    snprintf(url, sizeof url, "http://127.0.0.1:%d", svc_base_port(r->svc) + LEDGER_PORT_OFFSET);
+    if (e == ERR_OK)
+        e = rewarder_ledger_open(*configured ? configured : url, buf_cstr(&token), &r->ledger);
+    buf_fini(&token);
+    r->own_ledger = e == ERR_OK;
+    if (e != ERR_OK)
+        obs_log(r->log, OBS_WARN, "ledger.none", OBS_ERR(e), OBS_END);
+    return ERR_OK; /* without a ledger the service still computes, and holds */
+}
+
+static void init_breakers(struct rewarder *r)
+{
+    struct rt_breaker_spec spec = {.in_a_row = 5,
+                                   .window_ms = 10000,
+                                   .rate_calls = 20,
+                                   .rate_percent = 50,
+                                   .open_ms = 1000,
+                                   .open_max_ms = 5000,
+                                   .jitter_ms = 250,
+                                   .seed = rng_secure_u64()};
+    rt_breaker_init(&r->ledger_breaker, &spec);
+    spec.seed++;
+    rt_breaker_init(&r->accounting_breaker, &spec);
+}
+
+static enum err open_state(struct rewarder *r) RT_BLOCKS
+{
+    const struct rewarder_config *cfg = rewarder_config(r);
+    struct obs_health *h = svc_health(r->svc);
+    for (size_t i = 0; i < REWARDER_M_COUNT; i++)
+        r->metrics[i] = obs_family_find(svc_metrics(r->svc), metric_table[i].name);
+    r->cause_store = obs_health_add(h, "store", OBS_HARD);
+    r->cause_work_queue = obs_health_add(h, "work_queue", OBS_HARD);
+    r->cause_ledger = obs_health_add(h, "ledger", OBS_SOFT);
+    r->cause_policy = obs_health_add(h, "policy", OBS_SOFT);
+    obs_health_set(h, r->cause_ledger, true);
+    obs_health_set(h, r->cause_policy, true);
+    enum err e = rewarder_files_open(&r->files, svc_disk(r->svc), svc_data_dir(r->svc));
+    if (e == ERR_OK)
+        e = rewarder_keys_open(r, cfg->signing_key_file);
+    if (e == ERR_OK)
+        e = open_policies(r);
+    if (e == ERR_OK)
+        e = rewarder_recover(r);
+    if (e == ERR_OK)
+        e = open_queues(r);
+    if (e == ERR_OK)
+        e = open_ledger(r);
+    if (e == ERR_OK && r->ledger) {
+        r->settler = rewarder_settler_create(
+            &(struct rewarder_settler_spec){.ledger = r->ledger,
+                                            .breaker = &r->ledger_breaker,
+                                            .lane = (unsigned)cfg->settlement_lane,
+                                            .lanes = (unsigned)cfg->settlement_lanes,
+                                            .seed = rng_secure_u64()});
+        e = r->settler ? ERR_OK : ERR_NO_MEMORY;
+    }
+    return e;
+}
+
+static enum err hook_open(struct svc *s, void **out_state) RT_BLOCKS
+{
+    struct rewarder *r = calloc(1, sizeof *r);
+    if (!r)
+        return ERR_NO_MEMORY;
+    r->svc = s;
+    r->log = svc_log(s);
+    *out_state = r; /* also on failure: hook_close takes down what was built */
+    init_breakers(r);
+    rewarder_policies_init(&r->policies);
+    enum err e = rewarder_registry_init(&r->registry);
+    return e == ERR_OK ? open_state(r) : e;
+}
+
+/* ---- running ---- */
+
+static enum err idle(struct rt_task *self, void *arg) RT_BLOCKS
+{
+    (void)arg;
+    while (!rt_task_stopping(self)) {
+        rt_task_beat(self);
+        (void)!rt_task_sleep(self, deadline_in_ms(5000));
+    }
+    return ERR_OK;
+}
+
+static enum err hook_start(struct svc *s, void *state)
+{
+    struct rewarder *r = state;
+    enum err e = svc_add_task(s, "scheduler", rewarder_scheduler_run, r);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "worker", rewarder_worker_run, r);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "emitter", rewarder_emitter_run, r);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "artifact", rewarder_artifact_run, r);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "health", rewarder_health_run, r);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "caps", svc_caps_task, s);
+    if (e == ERR_OK)
+        e = r->own_ledger ? rewarder_ledger_add_task(s, r->ledger) : svc_add_task(s, "ledger_io", idle, r);
+    return e;
+}
+
+/* Each stage's queue is closed when its tasks are asked to finish: they empty it and end. */
+static void hook_drain_step(struct svc *s, void *state, int step)
+{
+    struct rewarder *r = state;
+    (void)s;
+    if (step == 2)
+        rt_chan_close(r->work_req);
+    else if (step == 3)
+        rt_chan_close(r->work);
+    else if (step == 4)
+        rt_chan_close(r->intents);
+    else if (step == 5) {
+        rt_chan_close(r->results);
+        rt_chan_close(r->notes);
+    }
+}
+
+static void reload(struct rewarder *r) RT_BLOCKS
+{
+    obs_health_set(svc_health(r->svc), r->cause_policy, open_policies(r) == ERR_OK);
+}
+
+static void hook_reloaded(struct svc *s, void *state) RT_BLOCKS
+{
+    (void)s;
+    reload(state);
+}
+
+/* ---- closing ---- */
+
+static void drop_item(void *item, void *arg)
+{
+    struct rewarder_item *it = item;
+    if (it->rq)
+        net_reply_problem(it->rq, ERR_DRAINING, "the service is shutting down");
+    it->rq = NULL;
+    if (it->kind == REWARDER_HELP)
+        return; /* its lead is gone, and with it the job */
+    rewarder_item_destroy(arg, it);
+}
+
+static void drop_outcome(void *item, void *arg)
+{
+    struct rewarder *r = arg;
+    struct rewarder_outcome *o = item;
+    if (o->rq)
+        net_reply_problem(o->rq, ERR_DRAINING, "the service is shutting down");
+    o->rq = NULL;
+    o->durable = NULL;
+    obs_counter_inc(obs_counter(r->metrics[REWARDER_M_dropped_results]));
+    rewarder_outcome_destroy(r, o);
+}
+
+static void drop_run(void *item, void *arg)
+{
+    (void)arg;
+    rewarder_run_unref(item);
+}
+
+static void destroy_chan(struct rt_chan *ch, void (*drop)(void *, void *), struct rewarder *r)
+{
+    if (ch)
+        rt_chan_destroy(ch, drop, r);
+}
+
+static void hook_close(struct svc *s, void *state) RT_BLOCKS
+{
+    struct rewarder *r = state;
+    (void)s;
+    if (r->own_ledger)
+        ledger_client_close(r->ledger);
+    destroy_chan(r->work_req, drop_item, r);
+    destroy_chan(r->work, drop_item, r);
+    destroy_chan(r->results, drop_outcome, r);
+    destroy_chan(r->notes, drop_outcome, r);
+    destroy_chan(r->intents, drop_run, r);
+    rewarder_settler_destroy(r->settler);
+    for (size_t i = 0; i < sizeof r->readers / sizeof *r->readers; i++)
+        rewarder_settler_destroy(r->readers[i]);
+    for (size_t i = 0; i < r->shadow_n; i++)
+        rewarder_shadow_unref(r->shadows[i]);
+    rewarder_registry_fini(&r->registry);
+    rewarder_policies_fini(&r->policies);
+    rewarder_files_close(&r->files);
+    rewarder_keys_close(r);
+    rt_breaker_fini(&r->ledger_breaker);
+    rt_breaker_fini(&r->accounting_breaker);
+    free(r);
+}
+
+extern const struct svc_def rewarder_svc;
+const struct svc_def rewarder_svc = {
+    .name = "rewarder",
+    .title = "svc-rewarder",
+    .summary = "per-epoch rewards: exact, committed, explained, settled once",
+    .port_offset = 40,
+    .config = &config_table,
+    .topology = topology,
+    .listener_task = "http",
+    .metrics = metric_table,
+    .metric_count = REWARDER_M_COUNT,
+    .routes = rewarder_routes,
+    .hooks = {.open = hook_open,
+              .start = hook_start,
+              .drain_step = hook_drain_step,
+              .reloaded = hook_reloaded,
+              .close = hook_close},
+};

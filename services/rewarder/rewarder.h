@@ -1,0 +1,226 @@
+/*
+ * The service's state and the items that travel through its queues.
+ *
+ *   http --work_req--> scheduler --work--> worker --results--> artifact
+ *                                            '----intents----> emitter --notes--> artifact
+ *
+ * Ownership   An item belongs to whoever took it from its queue; the last one answers the request and frees it. Runs are
+ *             referred to by counted references.
+ * Threads     See run.h for what is shared. Everything below that is not atomic or a queue is set before the tasks start.
+ */
+#ifndef RON_REWARDER_REWARDER_H
+#define RON_REWARDER_REWARDER_H
+
+#include "base/ed25519.h"
+#include "ledger_client/ledger_client.h"
+#include "net/http_server.h"
+#include "obs/log.h"
+#include "obs/metrics.h"
+#include "rt/breaker.h"
+#include "rt/chan.h"
+#include "services/rewarder/files.h"
+#include "services/rewarder/run.h"
+#include "services/rewarder/settlement.h"
+#include "services/rewarder/view.h"
+#include "svc/svc.h"
+
+struct rewarder_config {
+#define CONF CONF_AS_MEMBER
+#include "services/rewarder/config.def"
+#undef CONF
+};
+SVC_CONFIG_IS_PREFIX(struct rewarder_config);
+
+enum rewarder_metric {
+#define OBS_DEF(id) REWARDER_M_##id,
+#include "obs/metrics_ids.h"
+#include "services/rewarder/metrics.def"
+#include "obs/metrics_end.h"
+    REWARDER_M_COUNT
+};
+
+enum { REWARDER_SHADOWS_MAX = 16, REWARDER_SEND_MS = 30000, REWARDER_VERDICT_MS = 5000 };
+
+struct rewarder_shadow;
+
+struct rewarder {
+    struct svc *svc;
+    struct obs_log *log;
+    struct obs_family *metrics[REWARDER_M_COUNT];
+    struct rewarder_files files;
+    struct rewarder_registry registry;
+    struct rewarder_policies policies;
+    struct rt_chan *work_req, *work, *results, *intents, *notes;
+    struct ledger_client *ledger;
+    bool own_ledger; /* opened by us: its I/O runs in our task ledger_io */
+    struct rt_breaker ledger_breaker, accounting_breaker;
+    struct rewarder_settler *settler;     /* the emitter's */
+    struct rewarder_settler *readers[64]; /* each worker's own, for balances and look-ups */
+    struct ed25519_key *signing_key;
+    uint8_t public_key[32];
+    char kid[REWARDER_KID_LEN + 1];
+    char public_pem[160];
+    atomic_ullong memory_used; /* charged to computations; relaxed */
+    atomic_ullong spool_used;  /* bytes of uploads in flight; relaxed */
+    atomic_ullong spool_next;
+    atomic_bool seals_off; /* a flush failed: nothing is sealed any more in this process */
+    atomic_bool disk_full;
+    size_t cause_store, cause_ledger, cause_policy, cause_work_queue;
+    bool work_queue_full;                                  /* health task only */
+    struct rewarder_shadow *shadows[REWARDER_SHADOWS_MAX]; /* run_registry; newest last */
+    size_t shadow_n;
+};
+
+static inline const struct rewarder_config *rewarder_config(const struct rewarder *r)
+{
+    return svc_config(r->svc);
+}
+
+unsigned rewarder_workers(const struct rewarder_config *cfg);
+
+/* ---- items ---- */
+
+enum rewarder_kind {
+    REWARDER_COMPUTE, /* a request to compute an epoch; in `work`: the lead */
+    REWARDER_HELP,    /* a ticket to help a lead */
+    REWARDER_INGEST,  /* a spooled upload to parse and store */
+    REWARDER_EMIT,    /* emit or re-emit a sealed run */
+    REWARDER_SHADOW,
+    REWARDER_READ,  /* a GET that needs its run opened first */
+    REWARDER_ADMIN, /* quarantine or release */
+};
+
+struct rewarder_job; /* tasks/job.h */
+
+struct rewarder_item {
+    uint32_t magic;
+    enum rewarder_kind kind;
+    struct net_req *rq; /* NULL: nobody waits (any more) */
+    struct rewarder_run *run;
+    char tenant[REWARDER_NAME_MAX + 1], epoch[REWARDER_NAME_MAX + 1];
+    struct deadline by;
+    uint64_t charged;  /* memory of compute_memory held by this item */
+    unsigned attempts; /* how many workers have failed with it */
+    /* compute, shadow */
+    struct sha256 cid;
+    struct rewarder_policy_ref *policy, *candidate;
+    bool dry;
+    /* help */
+    struct rewarder_job *job;
+    /* ingest */
+    char spool[STORE_PATH_MAX];
+    uint64_t bytes;
+    bool ndjson, has_expected;
+    struct sha256 expected;
+    /* emit */
+    bool recheck;
+    /* read: runs again once the run is open */
+    void (*again)(struct net_req *rq, void *ctx);
+    /* admin */
+    bool release, discard;
+    char reason[REWARDER_TEXT_CHARS], actor[64];
+};
+
+struct rewarder_item *rewarder_item_create(enum rewarder_kind kind,
+                                           struct net_req *rq); /* NULL: no memory */
+void rewarder_item_destroy(struct rewarder *r,
+                           struct rewarder_item *it); /* gives memory and references back */
+
+/* What a worker hands to the artifact writer. */
+enum rewarder_outcome_kind {
+    REWARDER_OUT_RUN,
+    REWARDER_OUT_SNAPSHOT,
+    REWARDER_OUT_BREACH,
+    REWARDER_OUT_NOTE
+};
+
+struct rewarder_outcome {
+    uint32_t magic;
+    enum rewarder_outcome_kind kind;
+    struct rewarder_run *run;
+    struct net_req *rq; /* snapshot, admin notes: answered when durable */
+    /* run */
+    struct buf manifest;
+    uint8_t *payouts;
+    size_t payouts_n;
+    uint8_t *tree;
+    size_t tree_n;
+    struct buf commitment;
+    struct rewarder_result result;
+    /* snapshot */
+    struct rewarder_input input;
+    char spool[STORE_PATH_MAX];
+    uint8_t *rows;
+    size_t rows_n;
+    /* note: one line of registry.log, and what to do when it is durable */
+    struct buf line;
+    struct buf settlement;      /* settled: settlement.json, written and signed first */
+    struct rt_oneshot *durable; /* told (void *)1 when it is, (void *)2 when not; NULL: nobody waits */
+    bool discard;
+};
+struct rewarder_outcome *rewarder_outcome_create(enum rewarder_outcome_kind kind, struct rewarder_run *run);
+void rewarder_outcome_destroy(struct rewarder *r, struct rewarder_outcome *o);
+
+/* ---- shared by tasks and api ---- */
+
+/* The body of GET /rewarder/epochs/{id}. */
+void rewarder_write_run(struct rewarder *r, struct rewarder_run *run, struct buf *b);
+/* Answers with the run's body; 200 or 202. */
+void rewarder_reply_run(struct rewarder *r, struct net_req *rq, int status, struct rewarder_run *run);
+/* The 409 of an epoch that belongs to another run, or is quarantined. */
+void rewarder_reply_conflict(struct rewarder *r, struct net_req *rq, struct rewarder_run *holder);
+/* Ends a run that did not make it; details is a JSON object or NULL. */
+void rewarder_run_fail(struct rewarder *r, struct rewarder_run *run, enum err why, const char *detail,
+                       const char *details);
+void rewarder_write_input(const struct rewarder_input *in, struct buf *b);
+void rewarder_log_run(struct rewarder *r, enum obs_level level, const char *event,
+                      const struct rewarder_run *run, const char *detail);
+int64_t rewarder_now_ms(const struct rewarder *r);
+
+/* Lines of registry.log. */
+void rewarder_note_sealed(const struct rewarder_run *run, const struct rewarder_run_info *info,
+                          struct buf *b);
+void rewarder_note_quarantined(const struct rewarder_run *run, uint64_t n, const char *kind,
+                               const char *reason, int64_t now_ms, struct buf *b);
+void rewarder_note_simple(const struct rewarder_run *run, uint64_t n, const char *op, const char *reason,
+                          struct buf *b);
+void rewarder_note_settled(const struct rewarder_run *run, const struct rewarder_run_info *info,
+                           struct buf *b);
+NODISCARD enum err
+rewarder_recover(struct rewarder *r) RT_BLOCKS; /* registry.log, run directories, inputs */
+
+/* ---- shadow runs ---- */
+struct rewarder_shadow {
+    atomic_uint refs;
+    struct sha256 id, digest;
+    char tenant[REWARDER_NAME_MAX + 1];
+    struct rewarder_policy_ref *base, *candidate;
+    int64_t made_ms;
+    atomic_int
+        state; /* 0 queued, 1 computing, 2 done, 3 failed; release by the worker, acquire by readers */
+    enum err failure;
+    struct rewarder_result base_result, candidate_result;
+    uint64_t gained, lost, same, entered, left;
+    wide_u128 moved;
+    struct buf top, csv; /* JSON array; diff.csv */
+};
+struct rewarder_shadow *rewarder_shadow_find(struct rewarder *r,
+                                             const struct sha256 *id); /* a reference, or NULL */
+/* Adds it (taking a reference), dropping the oldest beyond REWARDER_SHADOWS_MAX. */
+void rewarder_shadow_add(struct rewarder *r, struct rewarder_shadow *s);
+void rewarder_shadow_unref(struct rewarder_shadow *s);
+
+/* ---- tasks ---- */
+NODISCARD enum err rewarder_scheduler_run(struct rt_task *self, void *arg) RT_BLOCKS;
+NODISCARD enum err rewarder_worker_run(struct rt_task *self, void *arg) RT_BLOCKS;
+NODISCARD enum err rewarder_artifact_run(struct rt_task *self, void *arg) RT_BLOCKS;
+NODISCARD enum err rewarder_emitter_run(struct rt_task *self, void *arg) RT_BLOCKS;
+NODISCARD enum err rewarder_health_run(struct rt_task *self, void *arg) RT_BLOCKS;
+
+/* ---- api ---- */
+extern const struct net_route rewarder_routes[];
+
+#define REWARDER_COUNT(r, id, ...)                                                                         \
+    obs_counter_inc(OBS_COUNTER_OF((r)->metrics[REWARDER_M_##id], __VA_ARGS__))
+
+#endif

@@ -1,0 +1,391 @@
+/*
+ * The artifact writer: the only task that makes files durable. A run is sealed in this order:
+ *
+ *   1. payouts.bin, tree.bin, commitment, run.json, sigs/<kid>.sig written and flushed, their directories flushed
+ *   2. seal.json, renamed into place and its directory flushed: from here on the run exists
+ *   3. one line in registry.log
+ *
+ * A crash before 2 leaves rubbish that the next computation overwrites; between 2 and 3 the start adopts the run. Only
+ * after 3 does the emitter learn that it may pay.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/json_write.h"
+#include "services/rewarder/rewarder.h"
+#include "store/file_replace.h"
+
+enum { TICK_MS = 1000 };
+
+static void fsync_failed(struct rewarder *r, enum err e)
+{
+    if (e == ERR_NO_SPACE) {
+        atomic_store(&r->disk_full, true);
+        return;
+    }
+    /* What a failed flush lost is unknown: never try again in this process. */
+    if (!atomic_exchange(&r->seals_off, true))
+        obs_log(r->log, OBS_ERROR, "seal.off", OBS_ERR(e), OBS_END);
+}
+
+/* ---- runs ---- */
+
+static enum err put(struct rewarder *r, const struct rewarder_run *run, const char *name,
+                    struct bytes contents) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX];
+    rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, name, path);
+    return rewarder_files_write(&r->files, path, contents);
+}
+
+static enum err sign_file(struct rewarder *r, const struct rewarder_run *run, const char *suffix,
+                          struct bytes text) RT_BLOCKS
+{
+    uint8_t sig[ED25519_SIGNATURE_BYTES];
+    char name[64];
+    enum err e = ed25519_sign(r->signing_key, text, sig);
+    if (e != ERR_OK)
+        return e;
+    snprintf(name, sizeof name, "sigs/%s.%s", r->kid, suffix);
+    return put(r, run, name, bytes_of(sig, sizeof sig));
+}
+
+static enum err sync_dirs(struct rewarder *r, const struct rewarder_run *run) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX];
+    rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "sigs", path);
+    enum err e = store_disk_sync_dir(r->files.disk, path);
+    rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "", path);
+    if (e == ERR_OK)
+        e = store_disk_sync_dir(r->files.disk, path);
+    char *slash = strrchr(path, '/');
+    *slash = '\0';
+    if (e == ERR_OK)
+        e = store_disk_sync_dir(r->files.disk, path);
+    slash = strrchr(path, '/');
+    *slash = '\0';
+    return e == ERR_OK ? store_disk_sync_dir(r->files.disk, path) : e;
+}
+
+static void write_seal(struct rewarder *r, const struct rewarder_run *run,
+                       const struct rewarder_run_info *i, struct buf *b)
+{
+    struct json_w w;
+    json_w_init(&w, b);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "corr_id", run->corr_id);
+    json_put_hash(&w, "inputs_cid", &i->inputs_cid);
+    json_put_cstr(&w, "kid", r->kid);
+    json_put_time_ms(&w, "sealed_at", i->sealed_at_ms);
+    json_put_u64(&w, "version", 1);
+    json_obj_end(&w);
+}
+
+static enum err write_files(struct rewarder *r, const struct rewarder_outcome *o,
+                            const struct rewarder_run_info *i) RT_BLOCKS
+{
+    const struct rewarder_run *run = o->run;
+    char path[STORE_PATH_MAX], storage[1024];
+    struct buf seal;
+    rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "sigs", path);
+    enum err e = store_disk_mkdirs(r->files.disk, path);
+    rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "seal.json", path);
+    if (e == ERR_OK) /* a dry run replaces its predecessor: unseal first */
+        e = store_file_remove(r->files.disk, path);
+    if (e == ERR_OK)
+        e = put(r, run, "payouts.bin", bytes_of(o->payouts, o->payouts_n));
+    if (e == ERR_OK)
+        e = put(r, run, "tree.bin", bytes_of(o->tree, o->tree_n));
+    if (e == ERR_OK)
+        e = put(r, run, "commitment", buf_bytes(&o->commitment));
+    if (e == ERR_OK)
+        e = put(r, run, "run.json", buf_bytes(&o->manifest));
+    if (e == ERR_OK)
+        e = sign_file(r, run, "sig", buf_bytes(&o->manifest));
+    if (e == ERR_OK)
+        e = sync_dirs(r, run);
+    buf_init_fixed(&seal, storage, sizeof storage);
+    write_seal(r, run, i, &seal);
+    if (e == ERR_OK)
+        e = seal.err == ERR_OK ? store_file_replace(r->files.disk, path, buf_bytes(&seal)) : seal.err;
+    return e;
+}
+
+static void set_sealed(struct rewarder_run_info *i, void *arg)
+{
+    const struct rewarder_run_info *from = arg;
+    i->manifest_digest = from->manifest_digest;
+    i->root = from->root;
+    i->amount = from->amount;
+    i->payouts = from->payouts;
+    i->dust = from->dust;
+    i->paid = from->paid;
+    i->leaves = from->leaves;
+    i->cut = from->cut;
+    i->cut_negative = from->cut_negative;
+    i->sealed_at_ms = from->sealed_at_ms;
+}
+
+static void tell_emitter(struct rewarder_run *run, uintptr_t what)
+{
+    (void)!rt_oneshot_send(&run->sealed, (void *)what);
+}
+
+static void seal_run(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
+{
+    struct rewarder_run *run = o->run;
+    int64_t began = os_now_ns();
+    struct rewarder_run_info i = rewarder_run_read(&r->registry, run);
+    const struct rewarder_result *res = &o->result;
+    sha256_of(o->manifest.p, o->manifest.n, &i.manifest_digest);
+    i.root = res->root.hash;
+    i.amount = res->pool;
+    i.payouts = res->payouts;
+    i.dust = res->dust;
+    i.paid = res->paid;
+    i.leaves = res->leaves;
+    i.cut = res->cut;
+    i.cut_negative = res->cut_negative;
+    i.sealed_at_ms = rewarder_now_ms(r);
+    enum err e = atomic_load(&r->seals_off) ? ERR_SAFE_MODE : write_files(r, o, &i);
+    if (e == ERR_OK && !run->dry) {
+        rewarder_note_sealed(run, &i, &o->line);
+        e = o->line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&o->line)) : o->line.err;
+    }
+    if (e != ERR_OK) {
+        fsync_failed(r, e);
+        rewarder_run_fail(r, run, e == ERR_SAFE_MODE ? e : ERR_UNAVAILABLE,
+                          "storage: the run could not be written", NULL);
+        tell_emitter(run, 2);
+        return;
+    }
+    struct rewarder_view *v = NULL;
+    if (rewarder_view_open(&r->files, run->dry, run->tenant, run->epoch, false, &v) == ERR_OK) {
+        rewarder_run_set_view(&r->registry, run, v);
+        rewarder_view_unref(v);
+    }
+    e = rewarder_run_move(&r->registry, run, REWARDER_EV_SEAL, set_sealed, &i);
+    CHECK(e == ERR_OK); /* computing: nobody else moves it */
+    obs_hist_observe(OBS_HIST_OF(r->metrics[REWARDER_M_phase], "write"),
+                     (double)(os_now_ns() - began) / 1e9);
+    if (run->dry)
+        REWARDER_COUNT(r, runs, "dry");
+    rewarder_log_run(r, OBS_INFO, "run.sealed", run, NULL);
+    tell_emitter(run, 1);
+}
+
+/* ---- breaches ---- */
+
+struct breach {
+    const char *kind;
+    int64_t now_ms;
+};
+
+static void set_breach(struct rewarder_run_info *i, void *arg)
+{
+    const struct breach *b = arg;
+    snprintf(i->cause, sizeof i->cause, "%s", b->kind);
+    snprintf(i->reason, sizeof i->reason, "the computation broke an invariant; nothing was emitted");
+    i->since_ms = b->now_ms;
+}
+
+static void record_breach(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
+{
+    struct rewarder_run *run = o->run;
+    char dir[STORE_PATH_MAX], path[STORE_PATH_MAX];
+    bool overflow = memmem(o->line.p, o->line.n, "\"overflow\"", 10) != NULL;
+    struct breach b = {overflow ? "overflow" : "conservation", rewarder_now_ms(r)};
+    struct rewarder_run_info i = rewarder_run_read(&r->registry, run);
+    snprintf(dir, sizeof dir, "%s/quarantine/%s/%s-%llu", r->files.root, run->tenant, run->epoch,
+             (unsigned long long)i.n);
+    enum err e = store_disk_mkdirs(r->files.disk, dir);
+    store_path_join(path, dir, "report.json");
+    if (e == ERR_OK)
+        e = store_file_replace(r->files.disk, path, buf_bytes(&o->line));
+    if (e == ERR_OK)
+        e = rewarder_log_append(&r->files, buf_bytes(&o->line));
+    if (e != ERR_OK)
+        fsync_failed(r, e);
+    (void)!rewarder_run_move(&r->registry, run, REWARDER_EV_BREACH, set_breach, &b);
+    REWARDER_COUNT(r, runs, "quarantined");
+    obs_counter_inc(OBS_COUNTER_OF(r->metrics[REWARDER_M_quarantine], run->epoch));
+    rewarder_log_run(r, OBS_ERROR, "run.quarantined", run, b.kind);
+    tell_emitter(run, 2);
+}
+
+/* ---- inputs ---- */
+
+static enum err store_input(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX], dir[STORE_PATH_MAX], storage[2048];
+    struct store_file *f;
+    struct buf meta;
+    rewarder_path_input(&r->files, &o->input.cid, "", dir);
+    enum err e = store_disk_mkdirs(r->files.disk, dir);
+    if (e == ERR_OK)
+        e = store_file_open(r->files.disk, o->spool, STORE_WRITE, &f);
+    if (e != ERR_OK)
+        return e;
+    e = store_file_sync(f);
+    store_file_close(f);
+    rewarder_path_input(&r->files, &o->input.cid, ".raw", path);
+    if (e == ERR_OK)
+        e = store_disk_rename(r->files.disk, o->spool, path);
+    if (e == ERR_OK)
+        o->spool[0] = '\0';
+    rewarder_path_input(&r->files, &o->input.cid, ".rows", path);
+    if (e == ERR_OK)
+        e = rewarder_files_write(&r->files, path, bytes_of(o->rows, o->rows_n));
+    if (e == ERR_OK)
+        e = store_disk_sync_dir(r->files.disk, dir);
+    buf_init_fixed(&meta, storage, sizeof storage);
+    rewarder_write_input(&o->input, &meta);
+    CHECK(meta.err == ERR_OK && meta.n > 1);
+    buf_truncate(&meta, meta.n - 1);
+    buf_printf(&meta, ",\"stored_at\":%lld,\"ndjson\":%s}", (long long)o->input.stored_at_ms,
+               o->input.ndjson ? "true" : "false");
+    rewarder_path_input(&r->files, &o->input.cid, ".meta", path);
+    return e == ERR_OK ? store_file_replace(r->files.disk, path, buf_bytes(&meta)) : e;
+}
+
+static void store_snapshot(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
+{
+    struct rewarder_input known;
+    char storage[2048], location[100], cid[SHA256_TEXT_CHARS];
+    struct buf b;
+    bool new = !rewarder_registry_input(&r->registry, &o->input.cid, &known);
+    enum err e = ERR_OK;
+    o->input.stored_at_ms = rewarder_now_ms(r);
+    if (new) {
+        e = atomic_load(&r->seals_off) ? ERR_SAFE_MODE : store_input(r, o);
+        if (e == ERR_OK)
+            e = rewarder_registry_add_input(&r->registry, &o->input);
+        obs_counter_add(obs_counter(r->metrics[REWARDER_M_input_bytes]), o->input.bytes);
+    }
+    if (o->spool[0])
+        (void)!store_disk_unlink(r->files.disk, o->spool);
+    if (e != ERR_OK && e != ERR_SAFE_MODE)
+        fsync_failed(r, e);
+    sha256_format(&o->input.cid, cid);
+    obs_log(r->log, OBS_INFO, "inputs.stored", OBS_STR("cid", (const char *)cid),
+            OBS_U64("rows", o->input.rows), OBS_BOOL("new", new), OBS_ERR(e), OBS_END);
+    if (!o->rq)
+        return;
+    if (e != ERR_OK) {
+        net_reply_problem(o->rq, e == ERR_SAFE_MODE ? e : ERR_UNAVAILABLE,
+                          "the snapshot could not be stored");
+    } else {
+        buf_init_fixed(&b, storage, sizeof storage);
+        rewarder_write_input(&o->input, &b);
+        snprintf(location, sizeof location, "/rewarder/inputs/%s", cid);
+        struct net_header list[] = {{STR("Location"), str_from_c(location)}};
+        net_reply(o->rq, new ? 201 : 200, &(struct net_headers){.list = list, .count = 1}, buf_bytes(&b));
+    }
+    o->rq = NULL;
+}
+
+/* ---- notes ---- */
+
+static enum err move_discarded(struct rewarder *r, const struct rewarder_run *run, uint64_t n) RT_BLOCKS
+{
+    static const char *const names[] = {"seal.json",  "run.json",   "payouts.bin",    "tree.bin",
+                                        "commitment", "settle.log", "settlement.json"};
+    char dir[STORE_PATH_MAX], from[STORE_PATH_MAX], to[STORE_PATH_MAX];
+    snprintf(dir, sizeof dir, "%s/quarantine/%s/%s-%llu", r->files.root, run->tenant, run->epoch,
+             (unsigned long long)n);
+    enum err e = store_disk_mkdirs(r->files.disk, dir);
+    for (size_t i = 0; e == ERR_OK && i < sizeof names / sizeof *names; i++) {
+        rewarder_path_run(&r->files, false, run->tenant, run->epoch, names[i], from);
+        store_path_join(to, dir, names[i]);
+        e = store_disk_rename(r->files.disk, from, to);
+        if (e == ERR_NOT_FOUND)
+            e = ERR_OK;
+    }
+    return e;
+}
+
+static enum err write_note(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX];
+    enum err e = o->settlement.err;
+    if (e == ERR_OK && o->settlement.n) {
+        e = sign_file(r, o->run, "settlement.sig", buf_bytes(&o->settlement));
+        rewarder_path_run(&r->files, false, o->run->tenant, o->run->epoch, "settlement.json", path);
+        if (e == ERR_OK)
+            e = store_file_replace(r->files.disk, path, buf_bytes(&o->settlement));
+    }
+    if (e == ERR_OK)
+        e = o->line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&o->line)) : o->line.err;
+    if (e == ERR_OK && o->discard) {
+        (void)!move_discarded(r, o->run, rewarder_run_read(&r->registry, o->run).n);
+        rewarder_registry_forget(&r->registry, o->run);
+    }
+    return e;
+}
+
+static void take_note(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
+{
+    enum err e = write_note(r, o);
+    if (e != ERR_OK)
+        fsync_failed(r, e);
+    if (o->durable)
+        (void)!rt_oneshot_send(o->durable, (void *)(uintptr_t)(e == ERR_OK ? 1 : 2));
+    o->durable = NULL;
+    if (o->rq) {
+        if (e == ERR_OK)
+            rewarder_reply_run(r, o->rq, 200, o->run);
+        else
+            net_reply_problem(o->rq, ERR_UNAVAILABLE, "it could not be written");
+    }
+    o->rq = NULL;
+}
+
+static void handle(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
+{
+    switch (o->kind) {
+    case REWARDER_OUT_RUN:
+        seal_run(r, o);
+        break;
+    case REWARDER_OUT_SNAPSHOT:
+        store_snapshot(r, o);
+        break;
+    case REWARDER_OUT_BREACH:
+        record_breach(r, o);
+        break;
+    case REWARDER_OUT_NOTE:
+        take_note(r, o);
+        break;
+    }
+    rewarder_outcome_destroy(r, o);
+}
+
+/* Two queues, one reader: `notes` are few and small, so they are looked at first. */
+enum err rewarder_artifact_run(struct rt_task *self, void *arg)
+{
+    struct rewarder *r = arg;
+    bool results_over = false, notes_over = false;
+    while (!results_over || !notes_over) {
+        void *item;
+        rt_task_beat(self);
+        enum err e = rt_chan_try_recv(r->notes, &item);
+        notes_over = e == ERR_CLOSED;
+        if (e == ERR_OK) {
+            handle(r, item);
+            continue;
+        }
+        if (results_over) {
+            if (!notes_over && rt_chan_recv(r->notes, deadline_in_ms(20), &item) == ERR_OK)
+                handle(r, item);
+            continue;
+        }
+        e = rt_chan_recv(r->results, deadline_in_ms(20), &item);
+        if (e == ERR_OK)
+            handle(r, item);
+        else if (e == ERR_CLOSED)
+            results_over = true;
+        else if (e != ERR_TIMEOUT)
+            return e;
+    }
+    return ERR_OK;
+}

@@ -1,0 +1,422 @@
+/*
+ * The intent emitter: settles sealed runs one at a time, in sealing order. What it knows lies in the registry and on the
+ * disk, so a new emitter goes on where a failed one stopped: settle.log says what is placed, the ledger says the rest.
+ *
+ * A run that cannot go on is held (its cause is visible) and steps aside for the next; the emitter probes from time to
+ * time whether the cause is gone. Nothing is sent before the artifact writer has fired the run's seal.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "services/rewarder/rewarder.h"
+
+enum {
+    RUNS_MAX = 64,
+    IDLE_MS = 500,
+    SEAL_WAIT_MS = 30000,
+    FUNDS_PROBE_MS = 5000,
+    LANE_STILL_MS = 5000,
+    PROBE_MIN_MS = 1000,
+    PROBE_MAX_MS = 5000
+};
+
+struct emitter {
+    struct rewarder *r;
+    struct rt_task *self;
+    struct rng rng;
+    int64_t ledger_probe_ns; /* when a ledger that held a run is asked again */
+    bool ledger_away;
+};
+
+/* One run being settled. */
+struct emission {
+    struct emitter *e;
+    struct rewarder_run *run;
+    struct rewarder_view *view;
+    struct rewarder_chunk_place *places;
+    uint64_t chunks;
+    struct store_file *log;
+};
+
+/* ---- settle.log ---- */
+
+static void read_log(struct emission *m, bool recheck) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX];
+    struct rewarder *r = m->e->r;
+    uint8_t rec[REWARDER_SETTLE_RECORD];
+    uint64_t at = 0;
+    size_t n;
+    rewarder_path_run(&r->files, false, m->run->tenant, m->run->epoch, "settle.log", path);
+    if (store_file_open(r->files.disk, path, STORE_WRITE | STORE_CREATE | (recheck ? STORE_TRUNC : 0),
+                        &m->log) != ERR_OK)
+        return; /* only a cache: without it every chunk is looked up */
+    while (store_file_pread(m->log, rec, sizeof rec, at, &n) == ERR_OK && n == sizeof rec) {
+        struct rewarder_settle_record s;
+        if (rewarder_settle_decode(rec, &s) && s.chunk < m->chunks &&
+            s.entries == rewarder_chunk_leaves(m->view->table.leaves, s.chunk))
+            m->places[s.chunk] = (struct rewarder_chunk_place){s.entries, s.seq_start};
+        at += n;
+    }
+    (void)!store_file_truncate(m->log, at);
+}
+
+static void count_done(struct rewarder_run_info *i, void *arg)
+{
+    i->chunks_done = *(const uint64_t *)arg;
+}
+
+static void placed(void *ctx, uint32_t chunk, uint64_t seq_start, uint64_t nonce) RT_BLOCKS
+{
+    struct emission *m = ctx;
+    struct rewarder *r = m->e->r;
+    uint8_t rec[REWARDER_SETTLE_RECORD];
+    uint64_t done = 0;
+    rewarder_settle_encode(
+        &(struct rewarder_settle_record){chunk, m->places[chunk].leaves, seq_start, nonce}, rec);
+    if (m->log)
+        (void)!store_file_append(m->log, rec, sizeof rec);
+    for (uint64_t c = 0; c < m->chunks; c++)
+        done += m->places[c].seq_start != 0;
+    rewarder_run_edit(&r->registry, m->run, count_done, &done);
+}
+
+static bool must_stop(void *ctx)
+{
+    struct emission *m = ctx;
+    return rt_task_stopping(m->e->self) || atomic_load_explicit(&m->run->halt, memory_order_relaxed) ||
+           rewarder_config(m->e->r)->settlement_hold;
+}
+
+static void heard(void *ctx, const char *what, const char *detail)
+{
+    struct emission *m = ctx;
+    struct rewarder *r = m->e->r;
+    if (!strcmp(what, "resync")) {
+        REWARDER_COUNT(r, resync, detail);
+        rewarder_log_run(r, OBS_INFO, "emit.resync", m->run, detail);
+    } else if (!strcmp(what, "refused")) {
+        REWARDER_COUNT(r, units, "refused");
+        rewarder_log_run(r, OBS_WARN, "emit.refused", m->run, detail);
+    }
+}
+
+/* ---- what becomes of a run ---- */
+
+struct words {
+    const char *cause, *reason, *details;
+    int64_t now_ms;
+};
+
+static void set_cause(struct rewarder_run_info *i, void *arg)
+{
+    const struct words *w = arg;
+    if (strcmp(i->cause, w->cause) || i->since_ms == 0)
+        i->since_ms = w->now_ms;
+    snprintf(i->cause, sizeof i->cause, "%s", w->cause);
+    snprintf(i->reason, sizeof i->reason, "%s", w->reason);
+    snprintf(i->details, sizeof i->details, "%s", w->details);
+    i->maybe_sent = true;
+}
+
+static void hold(struct emission *m, const char *cause)
+{
+    struct rewarder *r = m->e->r;
+    struct words w = {cause, "", "", rewarder_now_ms(r)};
+    bool known = rewarder_run_read(&r->registry, m->run).state == REWARDER_HELD;
+    if (rewarder_run_move(&r->registry, m->run, REWARDER_EV_HOLD, set_cause, &w) == ERR_OK && !known)
+        rewarder_log_run(r, OBS_WARN, "emit.held", m->run, cause);
+    if (!strcmp(cause, "ledger")) {
+        m->e->ledger_away = true;
+        m->e->ledger_probe_ns = deadline_in_ms(rng_between(&m->e->rng, PROBE_MIN_MS, PROBE_MAX_MS)).at_ns;
+    }
+}
+
+/* Waits until the artifact writer says that the line is durable. */
+static bool write_down(struct emitter *e, struct rewarder_outcome *o) RT_BLOCKS
+{
+    struct rt_oneshot *durable = malloc(sizeof *durable);
+    void *value = NULL;
+    if (!durable) {
+        rewarder_outcome_destroy(e->r, o);
+        return false;
+    }
+    rt_oneshot_init(durable);
+    o->durable = durable;
+    if (rt_chan_send(e->r->notes, o, deadline_in_ms(REWARDER_SEND_MS)) != ERR_OK) {
+        o->durable = NULL;
+        rewarder_outcome_destroy(e->r, o);
+        rt_oneshot_fini(durable);
+        free(durable);
+        return false;
+    }
+    while (rt_oneshot_recv(durable, deadline_in_ms(1000), &value) != ERR_OK) {
+        rt_task_beat(e->self);
+        if (rt_task_canceled(e->self))
+            return false; /* the writer may still answer: the slot is left to it */
+    }
+    rt_oneshot_fini(durable);
+    free(durable);
+    return (uintptr_t)value == 1;
+}
+
+static void quarantine(struct emission *m, const char *kind, const char *reason,
+                       const char *details) RT_BLOCKS
+{
+    struct rewarder *r = m->e->r;
+    struct words w = {kind, reason, details, rewarder_now_ms(r)};
+    struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_NOTE, m->run);
+    if (rewarder_run_move(&r->registry, m->run, REWARDER_EV_QUARANTINE, set_cause, &w) != ERR_OK || !o) {
+        if (o)
+            rewarder_outcome_destroy(r, o);
+        return;
+    }
+    rewarder_note_quarantined(m->run, rewarder_run_read(&r->registry, m->run).n, kind, reason, w.now_ms,
+                              &o->line);
+    REWARDER_COUNT(r, runs, "quarantined");
+    obs_counter_inc(OBS_COUNTER_OF(r->metrics[REWARDER_M_quarantine], m->run->epoch));
+    rewarder_log_run(r, OBS_ERROR, "run.quarantined", m->run, kind);
+    (void)!write_down(m->e, o);
+}
+
+struct seqs {
+    uint64_t first, last;
+    int64_t now_ms;
+};
+
+static void set_settled(struct rewarder_run_info *i, void *arg)
+{
+    const struct seqs *s = arg;
+    i->seq_first = s->first;
+    i->seq_last = s->last;
+    i->settled_at_ms = s->now_ms;
+    i->recheck = false;
+    i->cause[0] = '\0';
+}
+
+/* Every leaf has its place: settlement.json, the line, and only then `settled`. */
+static void finish(struct emission *m, const struct rewarder_settle_result *res) RT_BLOCKS
+{
+    struct rewarder *r = m->e->r;
+    const struct rewarder_run_info info = rewarder_run_read(&r->registry, m->run);
+    struct rewarder_run_info done = info;
+    if (!rewarder_settlement_is_bijection(m->places, m->chunks, m->view->table.leaves)) {
+        quarantine(m, "settlement", "leaves and ledger sequence numbers are not one to one", "");
+        return;
+    }
+    struct seqs s = {UINT64_MAX, 0, rewarder_now_ms(r)};
+    for (uint64_t c = 0; c < m->chunks; c++) {
+        uint64_t last = m->places[c].seq_start + m->places[c].leaves - 1;
+        s.first = m->places[c].seq_start < s.first ? m->places[c].seq_start : s.first;
+        s.last = last > s.last ? last : s.last;
+    }
+    if (m->chunks == 0)
+        s.first = 0;
+    struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_NOTE, m->run);
+    if (!o)
+        return;
+    set_settled(&done, &s);
+    rewarder_note_settled(m->run, &done, &o->line);
+    rewarder_settlement_write(&(struct rewarder_settlement){.tenant = str_from_c(m->run->tenant),
+                                                            .epoch = str_from_c(m->run->epoch),
+                                                            .run_key = info.run_key,
+                                                            .root = info.root,
+                                                            .places = m->places,
+                                                            .chunks = m->chunks,
+                                                            .tree_size = res->tree_size,
+                                                            .ledger_root = res->ledger_root},
+                              &o->settlement);
+    if (!write_down(m->e, o))
+        return; /* still emitting: the next pass finds everything placed and tries again */
+    if (rewarder_run_move(&r->registry, m->run, REWARDER_EV_SETTLE, set_settled, &s) != ERR_OK)
+        return;
+    /* Only we have seen this view so far: complete it, then show it to readers. */
+    free(m->view->places);
+    m->view->places = m->places;
+    m->places = NULL;
+    rewarder_run_set_view(&r->registry, m->run, m->view);
+    REWARDER_COUNT(r, runs, "settled");
+    rewarder_log_run(r, OBS_INFO, "run.settled", m->run, NULL);
+}
+
+static void conclude(struct emission *m, const struct rewarder_settle_result *res) RT_BLOCKS
+{
+    struct rewarder *r = m->e->r;
+    char details[REWARDER_TEXT_CHARS] = "";
+    obs_counter_add(OBS_COUNTER_OF(r->metrics[REWARDER_M_units], "committed"), res->committed);
+    obs_counter_add(OBS_COUNTER_OF(r->metrics[REWARDER_M_units], "duplicate"), res->duplicates);
+    switch (res->end) {
+    case REWARDER_SETTLE_DONE:
+        finish(m, res);
+        break;
+    case REWARDER_SETTLE_HOLD:
+        hold(m, res->cause);
+        break;
+    case REWARDER_SETTLE_QUARANTINE:
+        if (res->refusals)
+            snprintf(details, sizeof details, "{\"chunk\":%" PRIu32 ",\"reason\":\"%s\",\"refusals\":%u}",
+                     res->refused[0].chunk, res->refused[0].reason, res->refusals);
+        quarantine(m, res->cause, "the ledger refused part of the run", details);
+        break;
+    case REWARDER_SETTLE_STOPPED:
+        if (rewarder_config(r)->settlement_hold)
+            hold(m, "switch");
+        break;
+    }
+}
+
+/* ---- one run ---- */
+
+static void set_emitting(struct rewarder_run_info *i, void *arg)
+{
+    struct rewarder_run_info *before = arg;
+    *before = *i;
+    i->maybe_sent = true; /* from now on, whatever happens to us */
+}
+
+static void settle_view(struct emission *m) RT_BLOCKS
+{
+    struct rewarder *r = m->e->r;
+    const struct rewarder_policy *p = m->view->policy->policy;
+    struct rewarder_run_info before;
+    struct rewarder_settle_result res;
+    enum err e = rewarder_run_move(&r->registry, m->run, REWARDER_EV_EMIT, set_emitting, &before);
+    if (e != ERR_OK)
+        return; /* quarantined or settled meanwhile */
+    read_log(m, before.recheck);
+    rewarder_log_run(r, OBS_INFO, before.maybe_sent ? "emit.resumed" : "emit.start", m->run, NULL);
+    struct rewarder_settle_job job = {.tenant = str_from_c(m->run->tenant),
+                                      .epoch = str_from_c(m->run->epoch),
+                                      .funding = str_from_c(p->funding),
+                                      .asset = str_from_c(p->asset),
+                                      .run_key = before.run_key,
+                                      .manifest = m->view->manifest_digest,
+                                      .root = m->view->tree.root.hash,
+                                      .sealed_at_ms = before.sealed_at_ms,
+                                      .table = &m->view->table,
+                                      .places = m->places,
+                                      .maybe_sent = before.maybe_sent || before.recheck,
+                                      .corr_id = str_from_c(m->run->corr_id),
+                                      .ctx = m,
+                                      .stop = must_stop,
+                                      .placed = placed,
+                                      .event = heard};
+    int64_t began = os_now_ns();
+    rewarder_settle(r->settler, &job, m->e->self, &res);
+    obs_hist_observe(obs_hist(r->metrics[REWARDER_M_settle_seconds]), (double)(os_now_ns() - began) / 1e9);
+    conclude(m, &res);
+    store_file_close(m->log);
+}
+
+static void settle_run(struct emitter *e, struct rewarder_run *run) RT_BLOCKS
+{
+    struct rewarder *r = e->r;
+    struct emission m = {.e = e, .run = run};
+    struct rewarder_run_info info = rewarder_run_read(&r->registry, run);
+    if (rewarder_config(r)->settlement_hold) {
+        hold(&m, "switch");
+        return;
+    }
+    /* Hash everything again before the first unit leaves. */
+    enum err err = rewarder_view_open(&r->files, false, run->tenant, run->epoch, true, &m.view);
+    if (err == ERR_OK && (!sha256_eq(&m.view->manifest_digest, &info.manifest_digest) ||
+                          !sha256_eq(&m.view->tree.root.hash, &info.root)))
+        err = ERR_ARTIFACT_CORRUPT;
+    if (err == ERR_NO_MEMORY) {
+        rewarder_view_unref(m.view);
+        return;
+    }
+    if (err != ERR_OK) {
+        REWARDER_COUNT(r, corrupt, "payouts.bin");
+        quarantine(&m, "artifact", "a file of the sealed run fails its hash", "");
+        rewarder_view_unref(m.view);
+        return;
+    }
+    m.chunks = rewarder_chunk_count(m.view->table.leaves);
+    m.places = calloc(m.chunks ? m.chunks : 1, sizeof *m.places);
+    if (m.places)
+        settle_view(&m);
+    free(m.places);
+    rewarder_view_unref(m.view);
+}
+
+/* ---- which run is next ---- */
+
+/* Whether a held run may be tried again now. */
+static bool cause_gone(struct emitter *e, const struct rewarder_run_info *info) RT_BLOCKS
+{
+    int64_t held_ms = rewarder_now_ms(e->r) - info->since_ms;
+    if (!strcmp(info->cause, "switch"))
+        return !rewarder_config(e->r)->settlement_hold;
+    if (!strcmp(info->cause, "funds"))
+        return held_ms % FUNDS_PROBE_MS < 2 * IDLE_MS; /* settling begins by asking for the balance */
+    if (!strcmp(info->cause, "lane"))
+        return held_ms >= LANE_STILL_MS;
+    return !e->ledger_away;
+}
+
+static void probe_ledger(struct emitter *e) RT_BLOCKS
+{
+    if (!e->ledger_away || os_now_ns() < e->ledger_probe_ns)
+        return;
+    if (rewarder_settler_ready(e->r->settler, e->self))
+        e->ledger_away = false;
+    else
+        e->ledger_probe_ns = deadline_in_ms(rng_between(&e->rng, PROBE_MIN_MS, PROBE_MAX_MS)).at_ns;
+    obs_health_set(svc_health(e->r->svc), e->r->cause_ledger, !e->ledger_away);
+}
+
+static void settle_what_can_be(struct emitter *e) RT_BLOCKS
+{
+    struct rewarder_run *runs[RUNS_MAX];
+    size_t n = rewarder_registry_unsettled(&e->r->registry, runs, RUNS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        struct rewarder_run_info info = rewarder_run_read(&e->r->registry, runs[i]);
+        bool go = !rt_task_stopping(e->self) && !atomic_load(&runs[i]->halt) &&
+                  (info.state != REWARDER_HELD || cause_gone(e, &info)) &&
+                  !(e->ledger_away && info.state != REWARDER_HELD);
+        if (go)
+            settle_run(e, runs[i]);
+        else if (e->ledger_away && info.state == REWARDER_SEALED && !rt_task_stopping(e->self))
+            hold(&(struct emission){.e = e, .run = runs[i]}, "ledger");
+        rewarder_run_unref(runs[i]);
+        rt_task_beat(e->self);
+    }
+}
+
+/* A handle says that a run is on its way; it is emitted once its seal has fired. */
+static void await_seal(struct emitter *e, struct rewarder_run *run) RT_BLOCKS
+{
+    void *value;
+    struct deadline by = deadline_in_ms(SEAL_WAIT_MS);
+    enum rewarder_state s = rewarder_run_read(&e->r->registry, run).state;
+    while (s == REWARDER_COMPUTING && !deadline_passed(by) && !rt_task_canceled(e->self)) {
+        if (rt_oneshot_recv(&run->sealed, deadline_min(by, deadline_in_ms(1000)), &value) == ERR_OK)
+            break;
+        rt_task_beat(e->self);
+        s = rewarder_run_read(&e->r->registry, run).state;
+    }
+    rewarder_run_unref(run);
+}
+
+enum err rewarder_emitter_run(struct rt_task *self, void *arg)
+{
+    struct emitter e = {.r = arg, .self = self};
+    rng_seed(&e.rng, (uint64_t)os_now_ns());
+    for (;;) {
+        void *item;
+        rt_task_beat(self);
+        enum err err = rt_chan_recv(e.r->intents, deadline_in_ms(IDLE_MS), &item);
+        if (err == ERR_OK)
+            await_seal(&e, item);
+        else if (err != ERR_TIMEOUT)
+            return err == ERR_CLOSED ? ERR_OK : err;
+        if (!e.r->ledger || rt_task_stopping(self))
+            continue;
+        probe_ledger(&e);
+        settle_what_can_be(&e);
+    }
+}

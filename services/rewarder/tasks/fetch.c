@@ -1,0 +1,39 @@
+#include "base/buf.h"
+#include "net/http_client.h"
+#include "services/rewarder/tasks/worker.h"
+
+struct fetch {
+    struct buf *body;
+    int status;
+    enum err err;
+};
+
+static void fetched(void *arg, enum err e, const struct net_http_response *r)
+{
+    struct fetch *f = arg;
+    f->err = e;
+    if (e != ERR_OK)
+        return;
+    f->status = r->status;
+    buf_put_bytes(f->body, r->body);
+}
+
+enum err rewarder_worker_fetch(const char *url, const char *const *headers, int64_t timeout_ms, size_t max,
+                               int *out_status, struct buf *out_body)
+{
+    struct fetch f = {.body = out_body, .err = ERR_UNAVAILABLE};
+    struct net_http_request rq = {
+        .url = url,
+        .headers = headers,
+        .by = deadline_in_ms(timeout_ms),
+        .response_max = max,
+        .retry = {
+            .tries = 3, .backoff_min_ms = 100, .backoff_max_ms = 250, .on_5xx = true, .on_sent = true}};
+    enum err e = net_http_once(&rq, NULL, fetched, &f);
+    if (e == ERR_OK)
+        e = f.err;
+    if (e == ERR_OK)
+        e = out_body->err;
+    *out_status = f.status;
+    return e;
+}

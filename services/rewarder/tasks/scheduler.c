@@ -1,0 +1,249 @@
+/*
+ * The scheduler: one run per (tenant, epoch). It joins equal requests, refuses different ones, charges memory and feeds
+ * the workers. It never waits for the disk, the ledger or the network; it may wait 50-150 ms once for room in `work`.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "services/rewarder/rewarder.h"
+
+enum { DEFERRED_MAX = 64, TICK_MS = 1000, DEFERRED_TICK_MS = 20 };
+
+/* A job that can never fit is refused, one that does not fit now waits its turn. */
+static const uint64_t job_base_bytes = 32u << 20, job_row_bytes = 320;
+
+struct scheduler {
+    struct rewarder *r;
+    struct rewarder_item *deferred[DEFERRED_MAX]; /* admitted, waiting for memory; oldest first */
+    size_t deferred_n;
+};
+
+static void done(struct rewarder *r, struct rewarder_item *it)
+{
+    it->rq = NULL;
+    rewarder_item_destroy(r, it);
+}
+
+static void refuse(struct rewarder *r, struct rewarder_item *it, enum err e, const char *detail)
+{
+    if (it->rq)
+        net_reply_problem(it->rq, e, "%s", detail);
+    done(r, it);
+}
+
+/* Into `work`, with the one retry its policy allows. */
+static enum err enqueue(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
+{
+    enum err e = rt_chan_send(r->work, it, deadline_in_ms(1000));
+    if (e == ERR_BUSY)
+        REWARDER_COUNT(r, queue_dropped, "work");
+    return e;
+}
+
+static bool charge(struct rewarder *r, struct rewarder_item *it, uint64_t rows)
+{
+    uint64_t need = job_base_bytes + job_row_bytes * rows;
+    uint64_t used = atomic_load_explicit(&r->memory_used, memory_order_relaxed);
+    if (used && used + need > rewarder_config(r)->compute_memory)
+        return false; /* an idle service may run any job that was admitted */
+    atomic_fetch_add_explicit(&r->memory_used, need, memory_order_relaxed);
+    it->charged = need;
+    return true;
+}
+
+struct admission {
+    const struct rewarder_item *it;
+    const struct rewarder_input *in; /* NULL: to be fetched */
+    struct rewarder *r;
+};
+
+static struct rewarder_run *new_run(const struct admission *a)
+{
+    struct rewarder_run *run =
+        rewarder_run_create(str_from_c(a->it->tenant), str_from_c(a->it->epoch), a->it->dry);
+    if (!run)
+        return NULL;
+    const struct rewarder_policy *p = a->it->policy->policy;
+    run->policy = rewarder_policy_ref(a->it->policy);
+    struct deadline by = deadline_in_ms(rewarder_config(a->r)->epoch_duration / 2);
+    run->deadline_ns = deadline_min(by, a->it->by).at_ns;
+    if (a->it->rq)
+        snprintf(run->corr_id, sizeof run->corr_id, "%.*s", STR_ARG(net_req_corr_id(a->it->rq)));
+    run->info.state = a->in ? REWARDER_QUEUED : REWARDER_SEALING;
+    run->info.inputs_cid = a->it->cid;
+    run->info.policy_hash = p->hash;
+    snprintf(run->info.policy_id, sizeof run->info.policy_id, "%s", p->id);
+    if (a->in) {
+        run->info.digest = a->in->digest;
+        run->info.run_key =
+            rewarder_run_key(str_from_c(a->it->tenant), str_from_c(a->it->epoch), &p->hash, &a->in->digest);
+        run->info.has_key = true;
+    }
+    return run;
+}
+
+static bool same_run(const struct rewarder_run_info *held, const struct rewarder_run *mine)
+{
+    if (held->has_key && mine->info.has_key)
+        return sha256_eq(&held->run_key, &mine->info.run_key);
+    return sha256_eq(&held->inputs_cid, &mine->info.inputs_cid) &&
+           sha256_eq(&held->policy_hash, &mine->info.policy_hash);
+}
+
+/* Somebody has the epoch: the same run is joined or shown, another one is a conflict. */
+static void answer_holder(struct rewarder *r, struct rewarder_item *it, struct rewarder_run *mine,
+                          struct rewarder_run *holder)
+{
+    struct rewarder_run_info held = rewarder_run_read(&r->registry, holder);
+    if (held.state == REWARDER_QUARANTINED || !same_run(&held, mine)) {
+        rewarder_log_run(r, OBS_INFO, "run.conflict", holder, NULL);
+        if (it->rq)
+            rewarder_reply_conflict(r, it->rq, holder);
+    } else {
+        rewarder_log_run(r, OBS_DEBUG, "run.joined", holder, NULL);
+        if (it->rq)
+            rewarder_reply_run(r, it->rq, rewarder_state_has_files(held.state) ? 200 : 202, holder);
+    }
+    rewarder_run_unref(holder);
+}
+
+static void start_or_defer(struct scheduler *s, struct rewarder_item *it, uint64_t rows) RT_BLOCKS
+{
+    struct rewarder *r = s->r;
+    struct net_req *rq = it->rq;
+    struct rewarder_run *run = rewarder_run_ref(it->run);
+    enum err e = ERR_OK;
+    it->rq = NULL; /* the verdict is ours; the worker answers nobody */
+    if (s->deferred_n == 0 && charge(r, it, rows)) {
+        e = enqueue(r, it);
+    } else if (s->deferred_n < DEFERRED_MAX) {
+        it->bytes = rows;
+        s->deferred[s->deferred_n++] = it;
+    } else {
+        e = ERR_BUSY;
+    }
+    if (e != ERR_OK) {
+        rewarder_run_fail(r, run, ERR_UNAVAILABLE, "the work queue is full", NULL);
+        if (rq)
+            net_reply_problem(rq, ERR_UNAVAILABLE, "the work queue is full");
+        rewarder_item_destroy(r, it);
+    } else {
+        rewarder_log_run(r, OBS_INFO, "run.admitted", run, NULL);
+        if (rq)
+            rewarder_reply_run(r, rq, 202, run);
+    }
+    rewarder_run_unref(run);
+}
+
+static void admit(struct scheduler *s, struct rewarder_item *it, const struct rewarder_input *in) RT_BLOCKS
+{
+    struct rewarder *r = s->r;
+    struct rewarder_run *holder = NULL;
+    struct rewarder_run *run = new_run(&(struct admission){it, in, r});
+    if (!run) {
+        refuse(r, it, ERR_UNAVAILABLE, "out of memory");
+        return;
+    }
+    enum err e = rewarder_registry_claim(&r->registry, run, &holder);
+    if (e == ERR_EXISTS) {
+        answer_holder(r, it, run, holder);
+        rewarder_run_unref(run);
+        done(r, it);
+        return;
+    }
+    if (e != ERR_OK) {
+        rewarder_run_unref(run);
+        refuse(r, it, ERR_UNAVAILABLE, "out of memory");
+        return;
+    }
+    it->run = run;
+    start_or_defer(s, it, in ? in->rows : rewarder_config(r)->max_rows);
+}
+
+static void schedule_compute(struct scheduler *s, struct rewarder_item *it) RT_BLOCKS
+{
+    struct rewarder *r = s->r;
+    const struct rewarder_config *cfg = rewarder_config(r);
+    struct rewarder_input in;
+    size_t held[4];
+    bool known = rewarder_registry_input(&r->registry, &it->cid, &in);
+    struct rewarder_run *holder =
+        rewarder_registry_find(&r->registry, str_from_c(it->tenant), str_from_c(it->epoch), it->dry);
+    rewarder_run_unref(holder);
+    if (it->rq && net_req_gone(it->rq))
+        refuse(r, it, ERR_TIMEOUT, "no verdict in time");
+    else if (atomic_load(&r->seals_off))
+        refuse(r, it, ERR_SAFE_MODE, "a flush to disk failed; restart the service");
+    else if (!known && !*cfg->accounting_base_url)
+        refuse(r, it, ERR_INPUTS_NOT_FOUND, "no such inputs here, and no accounting server is configured");
+    else if (known && (strcmp(in.tenant, it->tenant) || strcmp(in.epoch, it->epoch)))
+        refuse(r, it, ERR_EPOCH_MISMATCH, "the snapshot is of another tenant or epoch");
+    else if (known && job_base_bytes + job_row_bytes * in.rows > cfg->compute_memory)
+        refuse(r, it, ERR_TOO_MANY_ROWS, "the computation would not fit limits.compute_memory");
+    else if (!holder && !it->dry &&
+             rewarder_registry_count_unsettled(&r->registry, held) >= cfg->max_unsettled_runs)
+        refuse(r, it, ERR_UNAVAILABLE, "too many runs wait for the ledger");
+    else
+        admit(s, it, known ? &in : NULL);
+}
+
+/* Jobs that need a worker but no registry: passed on as they are. */
+static void pass_on(struct scheduler *s, struct rewarder_item *it) RT_BLOCKS
+{
+    enum err e = enqueue(s->r, it);
+    if (e != ERR_OK)
+        refuse(s->r, it, ERR_UNAVAILABLE, "the work queue is full");
+}
+
+static void start_deferred(struct scheduler *s) RT_BLOCKS
+{
+    while (s->deferred_n) {
+        struct rewarder_item *it = s->deferred[0];
+        if (!charge(s->r, it, it->bytes))
+            return;
+        memmove(s->deferred, s->deferred + 1, (s->deferred_n - 1) * sizeof *s->deferred);
+        s->deferred_n--;
+        if (enqueue(s->r, it) == ERR_OK)
+            continue;
+        rewarder_run_fail(s->r, it->run, ERR_UNAVAILABLE, "the work queue is full", NULL);
+        rewarder_item_destroy(s->r, it);
+    }
+}
+
+static void drop_deferred(struct scheduler *s)
+{
+    for (size_t i = 0; i < s->deferred_n; i++) {
+        rewarder_run_fail(s->r, s->deferred[i]->run, ERR_CANCELED, "the service is shutting down", NULL);
+        rewarder_item_destroy(s->r, s->deferred[i]);
+    }
+    s->deferred_n = 0;
+}
+
+static void schedule(struct scheduler *s, struct rewarder_item *it) RT_BLOCKS
+{
+    if (svc_draining(s->r->svc))
+        refuse(s->r, it, ERR_DRAINING, "the service is shutting down");
+    else if (it->kind == REWARDER_COMPUTE)
+        schedule_compute(s, it);
+    else
+        pass_on(s, it);
+}
+
+enum err rewarder_scheduler_run(struct rt_task *self, void *arg)
+{
+    struct scheduler s = {.r = arg};
+    for (;;) {
+        void *item;
+        rt_task_beat(self);
+        enum err e =
+            rt_chan_recv(s.r->work_req, deadline_in_ms(s.deferred_n ? DEFERRED_TICK_MS : TICK_MS), &item);
+        if (e == ERR_OK)
+            schedule(&s, item);
+        else if (e != ERR_TIMEOUT) {
+            drop_deferred(&s);
+            return e == ERR_CLOSED ? ERR_OK : e;
+        }
+        start_deferred(&s);
+    }
+}

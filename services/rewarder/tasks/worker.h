@@ -1,0 +1,19 @@
+/* What the files of the worker pool share. */
+#ifndef RON_REWARDER_TASKS_WORKER_H
+#define RON_REWARDER_TASKS_WORKER_H
+
+#include "services/rewarder/rewarder.h"
+
+/* The calling worker's own way to ask the ledger; NULL: no memory. */
+struct rewarder_settler *rewarder_worker_reader(struct rewarder *r, struct rt_task *self);
+/* All phases with help from idle workers; it->run gives progress and deadline. */
+NODISCARD enum err rewarder_worker_compute(struct rewarder *r, struct rt_task *self,
+                                           struct rewarder_item *it, struct rewarder_calc *calc) RT_BLOCKS;
+/* GET with three tries; ERR_OK whenever a whole response came. */
+NODISCARD enum err rewarder_worker_fetch(const char *url, const char *const *headers, int64_t timeout_ms,
+                                         size_t max, int *out_status, struct buf *out_body) RT_BLOCKS;
+/* Opening a run for a reader, emitting again, quarantine and release. */
+void rewarder_worker_errand(struct rewarder *r, struct rt_task *self, struct rewarder_item *it) RT_BLOCKS;
+void rewarder_worker_shadow(struct rewarder *r, struct rt_task *self, struct rewarder_item *it) RT_BLOCKS;
+
+#endif
