@@ -1,0 +1,666 @@
+/*
+ * Checking a run without the service and without its code: nothing of services/rewarder is used here, so an error there
+ * cannot hide here. From the fetched files it recomputes
+ *
+ *   the inputs digest   canonical rows put together again from payouts.bin
+ *   scores and split    exact shares by long division on bits; rounding by its definition
+ *   the tree            leaf by leaf, level by level
+ *   run.json            its bytes (canonical form), what it says, and its signature
+ */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/bytes.h"
+#include "base/ed25519.h"
+#include "base/hex.h"
+#include "base/money.h"
+#include "base/sha256.h"
+#include "base/str.h"
+#include "ron/cmd_rewarder.h"
+
+typedef unsigned __int128 u128;
+
+enum { FILE_MAX = 1 << 30, DIMS = 16, MISMATCH = 1, UNREADABLE = 3 };
+
+struct row {
+    struct str account;
+    u128 amount, rounded, score, floor, remainder;
+    uint64_t usage[DIMS];
+    uint32_t rank;
+    uint8_t flags;
+};
+
+struct run {
+    struct buf payouts, manifest;
+    json_t *root;
+    unsigned dims;
+    char dim[DIMS][33];
+    uint8_t salt[32];
+    uint32_t salt_n;
+    uint64_t rows, leaves;
+    u128 pool, total;
+    struct row *row;
+    uint64_t weight[DIMS]; /* W of each dimension, 0 when it is not weighed */
+};
+
+static int mismatch(struct cmd_ctx *ctx, const char *what)
+{
+    return cmd_fail(ctx, MISMATCH, "mismatch: %s", what);
+}
+
+static const char *text_of(const json_t *o, const char *name)
+{
+    const char *s = json_string_value(json_object_get(o, name));
+    return s ? s : "";
+}
+
+static u128 amount_of(const json_t *o, const char *name)
+{
+    struct money m = MONEY_ZERO;
+    if (money_parse(str_from_c(text_of(o, name)), &m) != ERR_OK)
+        return 0;
+    return m.units;
+}
+
+/* ---- reading ---- */
+
+static bool parse_payouts(struct run *r)
+{
+    const uint8_t *p = r->payouts.p;
+    size_t n = r->payouts.n;
+    struct sha256 sum;
+    if (n < 160 || memcmp(p, "RONPAY01", 8))
+        return false;
+    r->dims = be32_get(p + 8);
+    r->salt_n = be32_get(p + 12);
+    r->rows = be64_get(p + 16);
+    r->leaves = be64_get(p + 24);
+    r->pool = be128_get(p + 32);
+    r->total = be128_get(p + 48);
+    if (r->dims < 1 || r->dims > DIMS || r->salt_n > 32 || r->rows > n / 56)
+        return false;
+    memcpy(r->salt, p + 64, 32);
+    size_t at = 128 + 32u * r->dims, stride = 48 + 8u * r->dims, heap = at + r->rows * stride;
+    if (heap + 32 > n)
+        return false;
+    sha256_of(p, n - 32, &sum);
+    if (memcmp(sum.b, p + n - 32, 32))
+        return false;
+    for (unsigned d = 0; d < r->dims; d++)
+        memcpy(r->dim[d], p + 128 + 32u * d, 32);
+    r->row = calloc(r->rows + 1, sizeof *r->row);
+    uint64_t expect = 0;
+    for (uint64_t i = 0; r->row && i < r->rows; i++, at += stride) {
+        struct row *w = &r->row[i];
+        uint64_t offset = be64_get(p + at + 32);
+        if (offset != expect || heap + offset + p[at + 44] > n - 32)
+            return false;
+        w->amount = be128_get(p + at);
+        w->rounded = be128_get(p + at + 16);
+        w->rank = be32_get(p + at + 40);
+        w->flags = p[at + 45];
+        w->account = (struct str){(const char *)p + heap + offset, p[at + 44]};
+        for (unsigned d = 0; d < r->dims; d++)
+            w->usage[d] = be64_get(p + at + 48 + 8 * d);
+        expect += w->account.n;
+    }
+    return r->row && heap + expect == n - 32;
+}
+
+static int load(struct cmd_ctx *ctx, const char *dir, struct run *r)
+{
+    char path[1024];
+    json_error_t why;
+    buf_init(&r->payouts, FILE_MAX);
+    buf_init(&r->manifest, FILE_MAX);
+    snprintf(path, sizeof path, "%s/run.json", dir);
+    if (rewarder_read_file(ctx, path, &r->manifest) != CMD_OK)
+        return UNREADABLE;
+    snprintf(path, sizeof path, "%s/payouts.bin", dir);
+    if (rewarder_read_file(ctx, path, &r->payouts) != CMD_OK)
+        return UNREADABLE;
+    r->root = json_loadb((const char *)r->manifest.p, r->manifest.n, JSON_REJECT_DUPLICATES, &why);
+    if (!r->root)
+        return cmd_fail(ctx, UNREADABLE, "run.json is not JSON");
+    return parse_payouts(r) ? CMD_OK : mismatch(ctx, "payouts.bin is damaged");
+}
+
+/* ---- inputs digest ---- */
+
+static void add_lp(struct sha256_ctx *h, const void *p, size_t n)
+{
+    uint8_t len = (uint8_t)n;
+    sha256_update(h, &len, 1);
+    sha256_update(h, p, n);
+}
+
+static int check_digest(struct cmd_ctx *ctx, const struct run *r)
+{
+    struct sha256_ctx h;
+    struct sha256 got;
+    char text[SHA256_TEXT_CHARS];
+    uint8_t n8[8];
+    uint64_t inputs = 0;
+    for (uint64_t i = 0; i < r->rows; i++)
+        inputs += !(r->row[i].flags & 2);
+    sha256_init(&h);
+    sha256_update(&h, "RONROWS1", 8);
+    add_lp(&h, text_of(r->root, "tenant"), strlen(text_of(r->root, "tenant")));
+    add_lp(&h, text_of(r->root, "epoch"), strlen(text_of(r->root, "epoch")));
+    add_lp(&h, r->salt, r->salt_n);
+    uint8_t d8 = (uint8_t)r->dims;
+    sha256_update(&h, &d8, 1);
+    for (unsigned d = 0; d < r->dims; d++)
+        add_lp(&h, r->dim[d], strlen(r->dim[d]));
+    be64_put(n8, inputs);
+    sha256_update(&h, n8, 8);
+    for (uint64_t i = 0; i < r->rows; i++) {
+        if (r->row[i].flags & 2)
+            continue;
+        add_lp(&h, r->row[i].account.p, r->row[i].account.n);
+        for (unsigned d = 0; d < r->dims; d++) {
+            be64_put(n8, r->row[i].usage[d]);
+            sha256_update(&h, n8, 8);
+        }
+    }
+    sha256_final(&h, &got);
+    sha256_format(&got, text);
+    if (strcmp(text, text_of(json_object_get(r->root, "inputs"), "digest")))
+        return mismatch(ctx, "the rows in payouts.bin are not the inputs the manifest names");
+    return CMD_OK;
+}
+
+/* ---- split ---- */
+
+/* floor(a*b/d) and the remainder, one bit at a time. Slow and obvious. */
+static void divide(u128 a, u128 b, u128 d, u128 *q, u128 *rem)
+{
+    if (((a | b) >> 64) == 0) {
+        u128 n = a * b;
+        *q = n / d;
+        *rem = n % d;
+        return;
+    }
+    u128 hi = 0, lo = 0, out = 0, r = 0;
+    for (int i = 127; i >= 0; i--) {
+        hi = hi << 1 | lo >> 127;
+        lo <<= 1;
+        if (b >> i & 1) {
+            lo += a;
+            hi += lo < a;
+        }
+    }
+    for (int i = 255; i >= 0; i--) {
+        u128 carry = r >> 127;
+        r = r << 1 | ((i >= 128 ? hi >> (i - 128) : lo >> i) & 1);
+        out <<= 1;
+        if (carry || r >= d) {
+            r -= d;
+            out |= 1;
+        }
+    }
+    *q = out;
+    *rem = r;
+}
+
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+    return b ? gcd(b, a % b) : a;
+}
+
+static void read_weights(struct run *r)
+{
+    const json_t *list = json_object_get(json_object_get(r->root, "policy"), "weights"), *w;
+    u128 lcm = 1;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)list, i, w)
+    {
+        uint64_t den = (uint64_t)json_integer_value(json_object_get(w, "den"));
+        lcm = lcm / gcd((uint64_t)(lcm % den), den) * den;
+    }
+    json_array_foreach((json_t *)(uintptr_t)list, i, w)
+    {
+        u128 den = (u128)json_integer_value(json_object_get(w, "den")),
+             num = (u128)json_integer_value(json_object_get(w, "num"));
+        for (unsigned d = 0; d < r->dims; d++)
+            if (!strcmp(r->dim[d], text_of(w, "dim")))
+                r->weight[d] = (uint64_t)(lcm / den * num);
+    }
+}
+
+static int by_remainder(const void *a, const void *b)
+{
+    const struct row *x = *(const struct row *const *)a, *y = *(const struct row *const *)b;
+    if (x->remainder != y->remainder)
+        return x->remainder > y->remainder ? -1 : 1;
+    return str_cmp(x->account, y->account);
+}
+
+static int check_largest_remainder(struct cmd_ctx *ctx, struct run *r, u128 left)
+{
+    struct row **order = malloc((r->rows + 1) * sizeof *order);
+    uint64_t n = 0;
+    for (uint64_t i = 0; order && i < r->rows; i++)
+        if (r->row[i].score)
+            order[n++] = &r->row[i];
+    if (!order)
+        return cmd_fail(ctx, UNREADABLE, "out of memory");
+    qsort(order, n, sizeof *order, by_remainder);
+    int status = CMD_OK;
+    for (uint64_t i = 0; i < n && status == CMD_OK; i++)
+        if (order[i]->rank != i + 1 || order[i]->rounded != order[i]->floor + (i < left))
+            status = mismatch(ctx, "a row was not rounded by the largest remainder");
+    free(order);
+    return status;
+}
+
+/* Whether s/(2a+1) of x is served before that of y: compares continued fractions, so nothing overflows. */
+static int claim_compare(u128 a, u128 b, u128 c, u128 d)
+{
+    for (;;) {
+        u128 qa = a / b, qc = c / d, ra = a % b, rc = c % d;
+        if (qa != qc)
+            return qa > qc ? 1 : -1;
+        if (ra == 0 || rc == 0)
+            return ra == rc ? 0 : ra ? 1 : -1;
+        a = d, d = ra;
+        u128 t = b;
+        b = rc, c = t;
+    }
+}
+
+/*
+ * Webster's result is the one in which no row's last unit has a weaker claim than some other row's next: the smallest
+ * s/(2a-1) of all is at least the largest s/(2a+1) of all, ties in account order.
+ */
+static int check_webster(struct cmd_ctx *ctx, const struct run *r)
+{
+    const struct row *weakest = NULL, *strongest = NULL;
+    for (uint64_t i = 0; i < r->rows; i++) {
+        const struct row *w = &r->row[i];
+        if (!w->score)
+            continue;
+        if (w->rounded && (!weakest || claim_compare(w->score, 2 * w->rounded - 1, weakest->score,
+                                                     2 * weakest->rounded - 1) <= 0))
+            weakest = w;
+        if (!strongest ||
+            claim_compare(w->score, 2 * w->rounded + 1, strongest->score, 2 * strongest->rounded + 1) > 0)
+            strongest = w;
+    }
+    if (!weakest || !strongest)
+        return CMD_OK;
+    int c = claim_compare(weakest->score, 2 * weakest->rounded - 1, strongest->score,
+                          2 * strongest->rounded + 1);
+    if (c < 0 || (c == 0 && str_cmp(weakest->account, strongest->account) > 0))
+        return mismatch(ctx, "the split is not Webster's");
+    return CMD_OK;
+}
+
+static int check_amounts(struct cmd_ctx *ctx, const struct run *r, u128 *out_dust)
+{
+    const json_t *policy = json_object_get(r->root, "policy");
+    u128 min = amount_of(policy, "min_payout"), max = amount_of(policy, "max_payout"), sum = 0;
+    bool has_max = json_object_get(policy, "max_payout") != NULL;
+    *out_dust = 0;
+    for (uint64_t i = 0; i < r->rows; i++) {
+        const struct row *w = &r->row[i];
+        if (i && str_cmp(r->row[i - 1].account, w->account) >= 0)
+            return mismatch(ctx, "accounts do not ascend");
+        if (__builtin_add_overflow(sum, w->amount, &sum))
+            return mismatch(ctx, "the amounts overflow");
+        if (w->flags & 2) {
+            *out_dust = w->amount;
+            if (!str_eq_c(w->account, text_of(policy, "dust_account")))
+                return mismatch(ctx, "the dust row is not the policy's dust account");
+            continue;
+        }
+        u128 want = has_max && w->rounded > max ? max : w->rounded < min ? 0 : w->rounded;
+        if (w->amount != want)
+            return mismatch(ctx, "a cap or minimum was not applied as the policy says");
+    }
+    return sum == r->pool ? CMD_OK : mismatch(ctx, "payouts and dust do not add up to the pool");
+}
+
+static int check_split(struct cmd_ctx *ctx, struct run *r)
+{
+    const char *rounding = text_of(json_object_get(r->root, "policy"), "rounding");
+    u128 total = 0, floors = 0, rounded = 0, dust;
+    read_weights(r);
+    for (uint64_t i = 0; i < r->rows; i++) {
+        struct row *w = &r->row[i];
+        if (w->flags & 2)
+            continue;
+        for (unsigned d = 0; d < r->dims; d++)
+            w->score += (u128)w->usage[d] * r->weight[d];
+        if (__builtin_add_overflow(total, w->score, &total))
+            return mismatch(ctx, "the scores overflow");
+    }
+    if (total != r->total)
+        return mismatch(ctx, "the scores do not add up to score_total");
+    for (uint64_t i = 0; i < r->rows && total; i++) {
+        struct row *w = &r->row[i];
+        if (w->flags & 2)
+            continue;
+        divide(r->pool, w->score, total, &w->floor, &w->remainder);
+        floors += w->floor;
+        rounded += w->rounded;
+        if (!strcmp(rounding, "floor") && w->rounded != w->floor)
+            return mismatch(ctx, "a row was not rounded down");
+    }
+    int status = CMD_OK;
+    if (total && !strcmp(rounding, "largest_remainder"))
+        status = check_largest_remainder(ctx, r, r->pool - floors);
+    else if (total && !strcmp(rounding, "webster"))
+        status = rounded == r->pool ? check_webster(ctx, r)
+                                    : mismatch(ctx, "the rounded shares do not add up to the pool");
+    return status == CMD_OK ? check_amounts(ctx, r, &dust) : status;
+}
+
+/* ---- tree ---- */
+
+struct node {
+    uint8_t b[48]; /* hash, then the sum */
+};
+
+static bool join(const struct node *l, const struct node *r, struct node *out)
+{
+    uint8_t pre[97];
+    struct sha256 h;
+    u128 sum;
+    if (__builtin_add_overflow(be128_get(l->b + 32), be128_get(r->b + 32), &sum))
+        return false;
+    pre[0] = 1;
+    memcpy(pre + 1, l->b, 48);
+    memcpy(pre + 49, r->b, 48);
+    sha256_of(pre, sizeof pre, &h);
+    memcpy(out->b, h.b, 32);
+    be128_put(out->b + 32, sum);
+    return true;
+}
+
+static struct node leaf_of(const void *salt, size_t salt_n, struct str account, u128 amount)
+{
+    struct node n;
+    struct sha256 h;
+    uint8_t head[2] = {0, (uint8_t)salt_n}, len = (uint8_t)account.n, units[16];
+    be128_put(units, amount);
+    sha256_of_parts(
+        (const struct bytes[]){{head, 2}, {salt, salt_n}, {&len, 1}, bytes_of_str(account), {units, 16}}, 5,
+        &h);
+    memcpy(n.b, h.b, 32);
+    memcpy(n.b + 32, units, 16);
+    return n;
+}
+
+static int check_tree(struct cmd_ctx *ctx, const struct run *r)
+{
+    const json_t *c = json_object_get(r->root, "commitment");
+    struct node *nodes = malloc((r->leaves + 1) * sizeof *nodes);
+    uint64_t n = 0;
+    struct sha256 root;
+    char text[SHA256_TEXT_CHARS];
+    u128 sum = 0;
+    if (!nodes)
+        return cmd_fail(ctx, UNREADABLE, "out of memory");
+    for (uint64_t i = 0; i < r->rows && n <= r->leaves; i++) {
+        struct sha256 mac;
+        if (!r->row[i].amount)
+            continue;
+        if (r->salt_n)
+            sha256_hmac(bytes_of(r->salt, r->salt_n), bytes_of_str(r->row[i].account), &mac);
+        nodes[n++] = leaf_of(mac.b, r->salt_n ? 16 : 0, r->row[i].account, r->row[i].amount);
+    }
+    bool ok = n == r->leaves && n == (uint64_t)json_integer_value(json_object_get(c, "count"));
+    sha256_of("", 0, &root);
+    for (uint64_t m = n; ok && m > 1; m = (m + 1) / 2) {
+        for (uint64_t i = 0; ok && i < m / 2; i++)
+            ok = join(&nodes[2 * i], &nodes[2 * i + 1], &nodes[i]);
+        if (m % 2)
+            nodes[m / 2] = nodes[m - 1];
+    }
+    if (n) {
+        memcpy(root.b, nodes[0].b, 32);
+        sum = be128_get(nodes[0].b + 32);
+    }
+    free(nodes);
+    sha256_format(&root, text);
+    if (!ok || strcmp(text, text_of(c, "root")) || sum != amount_of(c, "sum") || sum != r->pool)
+        return mismatch(ctx, "the tree over the payouts does not have the committed root and sum");
+    return CMD_OK;
+}
+
+/* ---- manifest ---- */
+
+static bool read_public_key(struct cmd_ctx *ctx, const char *path, uint8_t pub[32])
+{
+    struct buf pem;
+    uint8_t der[64];
+    size_t n = 0;
+    buf_init(&pem, 4096);
+    bool ok = rewarder_read_file(ctx, path, &pem) == CMD_OK;
+    const char *text = buf_cstr(&pem), *begin = strchr(text, '\n'),
+               *end = begin ? strstr(begin + 1, "\n-----END") : NULL;
+    ok = ok && end &&
+         base64_decode(str_of(begin + 1, (size_t)(end - begin - 1)), der, sizeof der, &n) == ERR_OK &&
+         n == 44;
+    if (ok)
+        memcpy(pub, der + 12, 32);
+    buf_fini(&pem);
+    return ok;
+}
+
+static int check_signature(struct cmd_ctx *ctx, struct bytes manifest, const char *key_file,
+                           const char *sig_file)
+{
+    uint8_t pub[32];
+    struct buf sig;
+    if (!read_public_key(ctx, key_file, pub))
+        return cmd_fail(ctx, UNREADABLE, "%s is not an Ed25519 public key (PEM)", key_file);
+    buf_init(&sig, 4096);
+    int status = rewarder_read_file(ctx, sig_file, &sig) == CMD_OK && sig.n == 64 ? CMD_OK : UNREADABLE;
+    struct ed25519_key *key = status == CMD_OK ? ed25519_key_from_public(pub) : NULL;
+    if (status == CMD_OK && (!key || ed25519_verify(key, manifest, sig.p) != ERR_OK))
+        status = mismatch(ctx, "the signature of run.json");
+    ed25519_key_destroy(key);
+    buf_fini(&sig);
+    return status;
+}
+
+static void signature_path(const char *dir, const uint8_t pub[32], char out[1024])
+{
+    struct sha256 h;
+    char hex[SHA256_HEX_CHARS];
+    sha256_of(pub, 32, &h);
+    hex_encode(h.b, 32, hex);
+    snprintf(out, 1024, "%s/sigs/%.16s.sig", dir, hex);
+}
+
+static int check_manifest(struct cmd_ctx *ctx, const struct run *r, const char *dir)
+{
+    struct sha256 h;
+    char text[SHA256_TEXT_CHARS], key[1024], sig[1024];
+    uint8_t pub[32];
+    char *canonical = json_dumps(r->root, JSON_COMPACT | JSON_SORT_KEYS);
+    bool same =
+        canonical && strlen(canonical) == r->manifest.n && !memcmp(canonical, r->manifest.p, r->manifest.n);
+    free(canonical);
+    if (!same)
+        return mismatch(ctx, "run.json is not in canonical form");
+    sha256_of(r->payouts.p, r->payouts.n, &h);
+    sha256_format(&h, text);
+    if (strcmp(text, text_of(json_object_get(r->root, "files"), "payouts.bin")))
+        return mismatch(ctx, "payouts.bin is not the file the manifest names");
+    char *policy = json_dumps(json_object_get(r->root, "policy"), JSON_COMPACT | JSON_SORT_KEYS);
+    sha256_of(policy, policy ? strlen(policy) : 0, &h);
+    free(policy);
+    sha256_format(&h, text);
+    if (strcmp(text, text_of(r->root, "policy_hash")))
+        return mismatch(ctx, "policy_hash is not the hash of the policy");
+    if (amount_of(json_object_get(r->root, "pool"), "amount") != r->pool)
+        return mismatch(ctx, "the pool of the manifest is not that of the table");
+    snprintf(key, sizeof key, "%s/pub.pem", dir);
+    const char *file = cmd_flag(ctx, "key", key);
+    if (!read_public_key(ctx, file, pub))
+        return cmd_fail(ctx, UNREADABLE, "%s is not an Ed25519 public key (PEM)", file);
+    signature_path(dir, pub, sig);
+    return check_signature(ctx, buf_bytes(&r->manifest), file, sig);
+}
+
+/* ---- inputs file ---- */
+
+/* FILE may have any row order and format: every row must be in the table, and their number must be the same. */
+static int by_account(const void *key, const void *element)
+{
+    return str_cmp(*(const struct str *)key, ((const struct row *)element)->account);
+}
+
+static bool row_matches(const struct run *r, const json_t *row, const json_t *dims)
+{
+    const json_t *first = json_array_get(row, 0);
+    struct str account = {json_string_value(first), json_string_length(first)};
+    const struct row *w = account.p ? bsearch(&account, r->row, r->rows, sizeof *r->row, by_account) : NULL;
+    if (!w || (w->flags & 2) || json_array_size(row) != 1 + json_array_size(dims))
+        return false;
+    for (size_t i = 0; i < json_array_size(dims); i++)
+        for (unsigned d = 0; d < r->dims; d++)
+            if (!strcmp(r->dim[d], json_string_value(json_array_get(dims, i))) &&
+                (uint64_t)json_integer_value(json_array_get(row, i + 1)) != w->usage[d])
+                return false;
+    return true;
+}
+
+static int check_inputs(struct cmd_ctx *ctx, const struct run *r, const char *path)
+{
+    struct buf text;
+    json_error_t why;
+    uint64_t n = 0,
+             expect =
+                 (uint64_t)json_integer_value(json_object_get(json_object_get(r->root, "inputs"), "rows"));
+    buf_init(&text, FILE_MAX);
+    if (rewarder_read_file(ctx, path, &text) != CMD_OK)
+        return UNREADABLE;
+    struct str rest = buf_str(&text), line;
+    json_t *head = json_loadb(rest.p, rest.n, JSON_DISABLE_EOF_CHECK, &why);
+    const json_t *dims = json_object_get(head, "dims"), *rows = json_object_get(head, "rows");
+    bool ok = json_array_size(dims) == r->dims;
+    if (rows) {
+        for (; ok && n < json_array_size(rows); n++)
+            ok = row_matches(r, json_array_get(rows, n), dims);
+    } else {
+        for (rest = str_cut(rest, '\n', &line); ok && rest.p && rest.n; n++) {
+            rest = str_cut(rest, '\n', &line);
+            json_t *row = json_loadb(line.p, line.n, 0, &why);
+            ok = row && row_matches(r, row, dims);
+            json_decref(row);
+        }
+    }
+    json_decref(head);
+    buf_fini(&text);
+    return ok && n == expect ? CMD_OK : mismatch(ctx, "the file is not the usage that was rewarded");
+}
+
+int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    struct run r = {.root = NULL};
+    const char *inputs = cmd_flag(ctx, "inputs", NULL);
+    (void)argc;
+    int status = load(ctx, argv[0], &r);
+    if (status == CMD_OK)
+        status = check_digest(ctx, &r);
+    if (status == CMD_OK)
+        status = check_split(ctx, &r);
+    if (status == CMD_OK)
+        status = check_tree(ctx, &r);
+    if (status == CMD_OK)
+        status = check_manifest(ctx, &r, argv[0]);
+    if (status == CMD_OK && inputs)
+        status = check_inputs(ctx, &r, inputs);
+    if (status == CMD_OK) {
+        char pool[MONEY_CHARS];
+        money_format((struct money){r.pool}, pool);
+        printf("verified: epoch %s, %llu recipients, every unit of %s accounted for, root %s\n",
+               text_of(r.root, "epoch"), (unsigned long long)r.leaves, pool,
+               text_of(json_object_get(r.root, "commitment"), "root"));
+    }
+    json_decref(r.root);
+    free(r.row);
+    buf_fini(&r.payouts);
+    buf_fini(&r.manifest);
+    return status;
+}
+
+/* ---- one proof ---- */
+
+static bool climb(const json_t *proof, struct node *node)
+{
+    uint64_t n = (uint64_t)json_integer_value(json_object_get(proof, "count"));
+    uint64_t at = (uint64_t)json_integer_value(json_object_get(proof, "index"));
+    const json_t *path = json_object_get(proof, "path");
+    size_t used = 0;
+    if (at >= n)
+        return false;
+    for (; n > 1; n = (n + 1) / 2, at /= 2) {
+        if ((at ^ 1) >= n)
+            continue;
+        const json_t *step = json_array_get(path, used++);
+        struct node sibling;
+        struct sha256 h;
+        if (sha256_parse(str_from_c(text_of(step, "hash")), &h) != ERR_OK)
+            return false;
+        memcpy(sibling.b, h.b, 32);
+        be128_put(sibling.b + 32, amount_of(step, "sum"));
+        bool left = !strcmp(text_of(step, "side"), "left");
+        if (left != (at % 2 == 1) || !(left ? join(&sibling, node, node) : join(node, &sibling, node)))
+            return false;
+    }
+    return used == json_array_size(path);
+}
+
+int rewarder_check_proof_run(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    struct buf payout, manifest;
+    json_error_t why;
+    uint8_t salt[16];
+    char root[SHA256_TEXT_CHARS];
+    struct sha256 h;
+    const char *run = cmd_flag(ctx, "run", NULL), *key = cmd_flag(ctx, "key", NULL),
+               *sig = cmd_flag(ctx, "sig", NULL);
+    (void)argc;
+    if (!run)
+        return cmd_fail(ctx, CMD_USAGE, "name the manifest: --run run.json");
+    buf_init(&payout, 1 << 20);
+    buf_init(&manifest, 1 << 20);
+    if (rewarder_read_file(ctx, argv[0], &payout) != CMD_OK ||
+        rewarder_read_file(ctx, run, &manifest) != CMD_OK)
+        return UNREADABLE;
+    json_t *p = json_loadb((const char *)payout.p, payout.n, 0, &why),
+           *m = json_loadb((const char *)manifest.p, manifest.n, 0, &why);
+    const json_t *proof = json_object_get(p, "proof"), *c = json_object_get(m, "commitment");
+    const char *salt_hex = text_of(proof, "salt");
+    size_t salt_n = strlen(salt_hex) / 2;
+    int status = CMD_OK;
+    if (!proof || !c || salt_n > 16 || hex_decode(str_from_c(salt_hex), salt, salt_n) != ERR_OK) {
+        status = cmd_fail(ctx, UNREADABLE, "the files hold no proof and commitment");
+    } else {
+        struct node node = leaf_of(salt, salt_n, str_from_c(text_of(p, "account")), amount_of(p, "amount"));
+        bool ok = climb(proof, &node);
+        memcpy(h.b, node.b, 32);
+        sha256_format(&h, root);
+        if (!ok || strcmp(root, text_of(c, "root")) || be128_get(node.b + 32) != amount_of(c, "sum"))
+            status = mismatch(ctx, "the path does not lead from this payout to the committed root and sum");
+    }
+    if (status == CMD_OK && key && sig)
+        status = check_signature(ctx, buf_bytes(&manifest), key, sig);
+    if (status == CMD_OK)
+        printf("verified: %s is paid %s of %s\n", text_of(p, "account"), text_of(p, "amount"),
+               text_of(c, "sum"));
+    json_decref(p);
+    json_decref(m);
+    buf_fini(&payout);
+    buf_fini(&manifest);
+    return status;
+}
