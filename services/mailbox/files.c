@@ -112,7 +112,7 @@ enum err mailbox_files_clean(struct mailbox *mb, const char *dir)
     memcpy(p, "RONCLEA1", 8);
     le32_put(p + 8, mb->shards);
     for (uint16_t i = 0; i < mb->shards; i++)
-        le64_put(p + 12 + i * 8, mb->lanes[i].next_group - 1);
+        le64_put(p + 12 + i * 8, mb->lanes[i].log.next_group - 1);
     seal(p, sizeof p);
     store_path_join(path, dir, "CLEAN");
     return store_file_replace(svc_disk(mb->svc), path, bytes_of(p, sizeof p));
@@ -130,7 +130,7 @@ enum err mailbox_files_check_clean(struct mailbox *mb, const char *dir)
     }
     if (e == ERR_OK && sealed(buf_bytes(&b), CLEAN_BYTES, "RONCLEA1") && le32_get(b.p + 8) == mb->shards) {
         for (uint16_t i = 0; i < mb->shards; i++) {
-            if (mb->lanes[i].next_group - 1 <
+            if (mb->lanes[i].log.next_group - 1 <
                 le64_get(b.p + 12 + i * 8)) { /* the journal ends before the orderly stop */
                 atomic_store(&mb->lanes[i].readonly, true);
                 mailbox_shard_failed(&mb->lanes[i].shard);

@@ -22,8 +22,7 @@
 #include "rt/bcast.h"
 #include "rt/lock.h"
 #include "services/mailbox/core/fair.h"
-#include "services/mailbox/core/shard.h"
-#include "store/journal.h"
+#include "services/mailbox/log.h"
 #include "svc/svc.h"
 
 struct mailbox_config {
@@ -305,27 +304,14 @@ struct mailbox_stream {
     struct str token;
 };
 
-/* The newest bytes of a journal, in a ring: a body is read from here before the disk is asked. */
-struct mailbox_tail {
-    uint8_t *ring;
-    size_t cap, at;
-    struct mailbox_tail_part {
-        uint32_t segment;
-        uint64_t offset;
-        size_t n, at;
-    } * part; /* circular */
-    uint32_t first, n, parts_cap;
-};
-
 struct mailbox_lane {
     struct mailbox *mb;
     uint16_t no;
     char label[4];
     struct mailbox_shard shard;
     void *group_memory;
-    struct store_journal *journal;
+    struct mailbox_log log;
     char dir[STORE_PATH_MAX];
-    struct mailbox_tail tail;
     struct rt_chan *work, *requeue;
     struct mailbox_rules rules; /* this lane's copy of the limits */
     uint64_t rules_seen;
@@ -343,8 +329,6 @@ struct mailbox_lane {
     uint32_t compact_at;
     bool more_ticks;
     int64_t counted_at_us;
-    struct sha256 root;
-    uint64_t next_group, next_seq;
     uint32_t retention_credit;
     int64_t retention_at_us;
     struct mailbox_stats published; /* what metrics have seen of shard.stats */
@@ -427,15 +411,8 @@ uint64_t mailbox_index_max(const struct mailbox_config *cfg);
 /* lane.c */
 NODISCARD enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t no) RT_BLOCKS;
 void mailbox_lane_close(struct mailbox_lane *l) RT_BLOCKS;
-/* The whole record of an entry, verified, in memory the caller frees; ERR_INTEGRITY, ERR_NO_MEMORY, ERR_IO. */
-NODISCARD enum err mailbox_lane_read(struct mailbox_lane *l, uint32_t segment, uint32_t offset8,
-                                     uint32_t length64, uint8_t *into, struct mailbox_rec *out) RT_BLOCKS;
 /* Writes the group; ERR_OK, ERR_NO_SPACE (nothing happened), or the lane is read-only from now on. */
 NODISCARD enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS;
-void mailbox_tail_put(struct mailbox_tail *t, uint32_t segment, uint64_t offset, const uint8_t *p,
-                      size_t n);
-bool mailbox_tail_get(const struct mailbox_tail *t, uint32_t segment, uint64_t offset, uint8_t *into,
-                      size_t n);
 
 /* files.c: META, routing, CLEAN */
 NODISCARD enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint16_t want_shards) RT_BLOCKS;

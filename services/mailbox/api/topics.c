@@ -214,7 +214,7 @@ void mailbox_get_shards(struct net_req *rq, void *ctx)
     for (uint16_t i = 0; i < mb->shards; i++) {
         struct mailbox_lane *l = &mb->lanes[i];
         struct store_journal_stats st;
-        store_journal_stats(l->journal, &st);
+        store_journal_stats(l->log.journal, &st);
         json_obj_begin(&w);
         json_put_u64(&w, "shard", i);
         json_put_bool(&w, "readonly", atomic_load(&l->readonly));

@@ -12,7 +12,7 @@ struct message {
     uint16_t attempt;
     unsigned tries;
     uint64_t seq;
-    int64_t sent_ms, not_before_ms, lease_until_ms, acked_ms;
+    int64_t sent_ms, not_before_ms, held_ms, lease_until_ms, acked_ms;
     struct first_order *topic;
 };
 
@@ -35,7 +35,7 @@ struct seq {
 
 static const char *const kind_names[] = {"sent",        "duplicate", "delivered", "acked",
                                          "nacked",      "extended",  "released",  "dead",
-                                         "reprocessed", "purged",    "crash"};
+                                         "reprocessed", "purged",    "crash",     "restart"};
 
 const char *mailbox_trace_kind_name(enum mailbox_trace_kind k)
 {
@@ -57,7 +57,7 @@ enum err mailbox_trace_init(struct mailbox_trace *t, const struct mailbox_trace_
 {
     memset(t, 0, sizeof *t);
     t->rules = *rules;
-    t->last_crash_ms = INT64_MIN / 2;
+    t->last_start_ms = INT64_MIN / 2;
     enum err e = map_init(&t->messages, 0);
     if (e == ERR_OK)
         e = map_init(&t->keys, 0);
@@ -79,6 +79,7 @@ void mailbox_trace_fini(struct mailbox_trace *t)
 {
     size_t at = 0;
     void *v;
+    free(t->crashes);
     free_all(&t->messages);
     free_all(&t->keys);
     while (map_next(&t->topics, &at, NULL, &v))
@@ -179,12 +180,34 @@ static enum err on_duplicate(struct mailbox_trace *t, const struct mailbox_trace
     return ERR_OK;
 }
 
+static enum err note_crash(struct mailbox_trace *t, int64_t at_ms)
+{
+    if (t->crashes_n == t->crashes_cap) {
+        size_t cap = t->crashes_cap ? t->crashes_cap * 2 : 16;
+        int64_t *wider = realloc(t->crashes, cap * sizeof *wider);
+        if (!wider)
+            return ERR_NO_MEMORY;
+        t->crashes = wider;
+        t->crashes_cap = cap;
+    }
+    t->crashes[t->crashes_n++] = at_ms;
+    return ERR_OK;
+}
+
+static bool crashed_between(const struct mailbox_trace *t, int64_t from_ms, int64_t to_ms)
+{
+    for (size_t i = t->crashes_n; i > 0 && t->crashes[i - 1] >= from_ms; i--)
+        if (t->crashes[i - 1] <= to_ms)
+            return true;
+    return false;
+}
+
 static enum err on_delivered(struct mailbox_trace *t, struct message *m,
                              const struct mailbox_trace_event *ev)
 {
     int64_t slack = t->rules.slack_ms;
     if (m->fate == ACKED) {
-        if (t->last_crash_ms < m->acked_ms || t->last_crash_ms - m->acked_ms > t->rules.lazy_ms + slack)
+        if (!crashed_between(t, m->acked_ms, m->acked_ms + t->rules.lazy_ms + slack))
             return no(t, &m->id, "delivered %lld ms after its ack", (long long)(ev->at_ms - m->acked_ms));
         t->acked--;
         m->fate = WAITING;
@@ -193,7 +216,7 @@ static enum err on_delivered(struct mailbox_trace *t, struct message *m,
         return no(t, &m->id, "delivered after it was purged");
     if (ev->attempt <= m->attempt)
         return no(t, &m->id, "attempt %u after %u", ev->attempt, m->attempt);
-    if (m->fate == HELD && ev->at_ms < m->lease_until_ms - slack && t->last_crash_ms < m->sent_ms)
+    if (m->fate == HELD && ev->at_ms < m->lease_until_ms - slack && t->last_start_ms < m->held_ms)
         return no(t, &m->id, "delivered %lld ms before the running lease ends",
                   (long long)(m->lease_until_ms - ev->at_ms));
     if (m->not_before_ms && ev->at_ms < m->not_before_ms - slack)
@@ -210,6 +233,7 @@ static enum err on_delivered(struct mailbox_trace *t, struct message *m,
     m->attempt = ev->attempt;
     m->tries++;
     m->fate = HELD;
+    m->held_ms = ev->at_ms;
     m->lease_until_ms = ev->until_ms;
     t->delivered++;
     return ERR_OK;
@@ -233,9 +257,9 @@ enum err mailbox_trace_feed(struct mailbox_trace *t, const struct mailbox_trace_
         return on_sent(t, ev);
     if (ev->kind == MAILBOX_TRACE_DUPLICATE)
         return on_duplicate(t, ev);
-    if (ev->kind == MAILBOX_TRACE_CRASH) {
-        t->last_crash_ms = ev->at_ms;
-        return ERR_OK;
+    if (ev->kind == MAILBOX_TRACE_CRASH || ev->kind == MAILBOX_TRACE_RESTART) {
+        t->last_start_ms = ev->at_ms;
+        return ev->kind == MAILBOX_TRACE_CRASH ? note_crash(t, ev->at_ms) : ERR_OK;
     }
     struct message *m = map_get(&t->messages, bytes_of(ev->id.b, 16));
     if (!m)
@@ -276,6 +300,7 @@ enum err mailbox_trace_feed(struct mailbox_trace *t, const struct mailbox_trace_
     case MAILBOX_TRACE_DUPLICATE:
     case MAILBOX_TRACE_DELIVERED:
     case MAILBOX_TRACE_CRASH:
+    case MAILBOX_TRACE_RESTART:
     case MAILBOX_TRACE_KINDS:
         break;
     }

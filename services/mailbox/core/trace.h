@@ -31,7 +31,8 @@ enum mailbox_trace_kind {
     MAILBOX_TRACE_DEAD,      /* id: seen in the dead-letter queue */
     MAILBOX_TRACE_REPROCESSED,
     MAILBOX_TRACE_PURGED,
-    MAILBOX_TRACE_CRASH, /* the server went away without warning */
+    MAILBOX_TRACE_CRASH,   /* the server went away without warning */
+    MAILBOX_TRACE_RESTART, /* orderly: leases are void, acks are not */
     MAILBOX_TRACE_KINDS,
 };
 
@@ -55,7 +56,9 @@ struct mailbox_trace_rules {
 struct mailbox_trace {
     struct mailbox_trace_rules rules;
     struct map messages, keys, topics;
-    int64_t last_crash_ms;
+    int64_t last_start_ms;
+    int64_t *crashes; /* when, rising */
+    size_t crashes_n, crashes_cap;
     size_t sent, delivered, acked, dead, duplicates;
     char why[256]; /* of the last refusal */
 };

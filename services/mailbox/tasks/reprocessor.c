@@ -69,11 +69,11 @@ static enum err read_record(struct mailbox_lane *l, const struct mailbox_dead *d
     size_t pos = 0;
     if (d->segment == MAILBOX_SEGMENT_PENDING)
         return ERR_NOT_FOUND;
-    enum err e = store_journal_pread(l->journal, at, into, MAILBOX_REC_HEAD);
+    enum err e = store_journal_pread(l->log.journal, at, into, MAILBOX_REC_HEAD);
     if (e == ERR_OK && le32_get(into) > d->length64 * 64)
         e = ERR_INTEGRITY;
     if (e == ERR_OK)
-        e = store_journal_pread(l->journal, at, into, le32_get(into));
+        e = store_journal_pread(l->log.journal, at, into, le32_get(into));
     if (e == ERR_OK && mailbox_rec_next(bytes_of(into, le32_get(into)), &pos, out) != ERR_OK)
         e = ERR_INTEGRITY;
     if (e == ERR_OK && out->type != MAILBOX_REC_ENQ && out->type != MAILBOX_REC_MOVE)
@@ -423,7 +423,7 @@ static void chain(struct mailbox_operator *op, struct rt_task *self, struct rng 
         json_arr_begin(&lw);
         struct chain_walk c = {
             .op = op, .self = self, .topic_id = info->topic_id, .next = op->from, .w = &lw};
-        enum err e = store_journal_replay(op->lane->journal, 1, walk_frame, &c);
+        enum err e = store_journal_replay(op->lane->log.journal, 1, walk_frame, &c);
         json_arr_end(&lw);
         if (c.first == 0)
             c.first = info->topic_seq + 1; /* every link is past its retention */

@@ -51,7 +51,7 @@ static void check_duplicate(struct mailbox_lane *l, struct mailbox_send_item *it
 {
     const struct mailbox_entry *e = mailbox_shard_entry(&l->shard, it->sent.entry);
     struct mailbox_rec r;
-    enum err err = mailbox_lane_read(l, e->segment, e->offset8, e->length64, l->read_buffer, &r);
+    enum err err = mailbox_log_read(&l->log, e->segment, e->offset8, e->length64, l->read_buffer, &r);
     if (err != ERR_OK)
         return; /* the original's bytes are gone or bad: its id is still the right answer */
     bool dedup = r.type == MAILBOX_REC_DEDUP;
@@ -109,7 +109,7 @@ static bool read_leased(struct mailbox_lane *l, struct mailbox_now now, uint32_t
 {
     const struct mailbox_entry *e = mailbox_shard_entry(&l->shard, entry);
     struct mailbox_rec r;
-    enum err err = mailbox_lane_read(l, e->segment, e->offset8, e->length64, into, &r);
+    enum err err = mailbox_log_read(&l->log, e->segment, e->offset8, e->length64, into, &r);
     if (err == ERR_OK && (r.type == MAILBOX_REC_DEDUP || !mailbox_id_eq(&r.enq.msg_id, &e->msg_id)))
         err = ERR_INTEGRITY;
     if (err == ERR_OK) {
@@ -479,7 +479,7 @@ static void compact(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS
         struct mailbox_rec r;
         if (e->state == MAILBOX_FREE || e->segment != segment)
             continue;
-        if (mailbox_lane_read(l, e->segment, e->offset8, e->length64, l->read_buffer, &r) != ERR_OK)
+        if (mailbox_log_read(&l->log, e->segment, e->offset8, e->length64, l->read_buffer, &r) != ERR_OK)
             continue; /* the scrub, or its delivery, will tell */
         if (mailbox_shard_reappend(s, now, l->compact_at, &r) != ERR_OK)
             break;
@@ -524,7 +524,7 @@ static void operate(struct mailbox_lane *l, struct mailbox_now now, struct mailb
 
 static bool writable(struct mailbox_lane *l)
 {
-    bool fits = store_journal_fits(l->journal, MAILBOX_GROUP_MEMORY);
+    bool fits = mailbox_log_has_room(&l->log);
     atomic_store(&l->disk_full, !fits);
     return fits;
 }

@@ -1,0 +1,286 @@
+#include "services/mailbox/log.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+
+/* ---- tail cache ---- */
+
+enum err mailbox_tail_init(struct mailbox_tail *t, size_t cap)
+{
+    *t = (struct mailbox_tail){.cap = cap, .parts_cap = 4096};
+    if (cap == 0)
+        return ERR_OK;
+    t->ring = malloc(cap);
+    t->part = calloc(t->parts_cap, sizeof *t->part);
+    return t->ring && t->part ? ERR_OK : ERR_NO_MEMORY;
+}
+
+void mailbox_tail_fini(struct mailbox_tail *t)
+{
+    free(t->ring);
+    free(t->part);
+}
+
+static bool overlaps(size_t a, size_t an, size_t b, size_t bn)
+{
+    return a < b + bn && b < a + an;
+}
+
+void mailbox_tail_put(struct mailbox_tail *t, uint32_t segment, uint64_t offset, const uint8_t *p, size_t n)
+{
+    if (n > t->cap)
+        return;
+    size_t at = t->cap - t->at < n ? 0 : t->at;
+    while (t->n > 0) { /* oldest first: what stands in the way, or has no descriptor left */
+        struct mailbox_tail_part *old = &t->part[t->first];
+        if (t->n < t->parts_cap && !overlaps(old->at, old->n, at, n) && !(at < t->at && old->at >= t->at))
+            break;
+        t->first = (t->first + 1) % t->parts_cap;
+        t->n--;
+    }
+    memcpy(t->ring + at, p, n);
+    t->part[(t->first + t->n) % t->parts_cap] = (struct mailbox_tail_part){segment, offset, n, at};
+    t->n++;
+    t->at = at + n;
+}
+
+bool mailbox_tail_get(const struct mailbox_tail *t, uint32_t segment, uint64_t offset, uint8_t *into,
+                      size_t n)
+{
+    uint32_t low = 0, high = t->n; /* parts are in journal order */
+    while (low < high) {
+        uint32_t mid = (low + high) / 2;
+        const struct mailbox_tail_part *p = &t->part[(t->first + mid) % t->parts_cap];
+        if (p->segment < segment || (p->segment == segment && p->offset + p->n <= offset))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (low == t->n)
+        return false;
+    const struct mailbox_tail_part *p = &t->part[(t->first + low) % t->parts_cap];
+    if (p->segment != segment || offset < p->offset || offset >= p->offset + p->n)
+        return false;
+    size_t have = (size_t)(p->offset + p->n - offset);
+    memcpy(into, t->ring + p->at + (offset - p->offset), have < n ? have : n);
+    if (have < n)
+        memset(into + have, 0, n - have);
+    return true;
+}
+
+static void count_bad(struct mailbox_log *g, size_t reason)
+{
+    if (g->integrity)
+        obs_counter_inc(obs_counter_nth(g->integrity, reason));
+}
+
+/* ---- reading ---- */
+
+static enum err read_bytes(struct mailbox_log *g, uint32_t segment, uint64_t offset, uint8_t *into,
+                           size_t n) RT_BLOCKS
+{
+    if (segment == MAILBOX_SEGMENT_PENDING) { /* still in the group being built */
+        const struct mailbox_rec_w *w = &g->shard->group;
+        CHECK(offset < w->n);
+        size_t have = w->n - offset;
+        memcpy(into, w->p + offset, have < n ? have : n);
+        return ERR_OK;
+    }
+    if (mailbox_tail_get(&g->tail, segment, offset, into, n))
+        return ERR_OK;
+    obs_counter_inc(g->cold_reads);
+    uint64_t end = g->segment_bytes;
+    size_t most = end - offset < n ? (size_t)(end - offset) : n;
+    enum err e = store_journal_pread(g->journal, (struct store_pos){segment, (uint32_t)offset}, into, most);
+    if (e != ERR_RANGE)
+        return e;
+    e = store_journal_pread(g->journal, (struct store_pos){segment, (uint32_t)offset}, into,
+                            MAILBOX_REC_HEAD);
+    if (e != ERR_OK || le32_get(into) > most)
+        return e == ERR_OK ? ERR_CORRUPT : e;
+    return store_journal_pread(g->journal, (struct store_pos){segment, (uint32_t)offset}, into,
+                               le32_get(into));
+}
+
+static bool body_is_true(struct mailbox_log *g, const struct mailbox_rec *r)
+{
+    const struct mailbox_rec_enq *q = &r->enq;
+    struct mailbox_topic *t = mailbox_topics_by_id(&g->shard->topics, r->topic_id);
+    struct sha256 h;
+    sha256_of(q->payload.p, q->payload.n, &h);
+    if (!sha256_eq(&h, &q->payload_hash)) {
+        count_bad(g, 0);
+        return false;
+    }
+    if (!t)
+        return true; /* read by another thread than the worker's, or of a topic that is gone: the CRC has to do */
+    struct mailbox_link link = {.prev = q->chain_prev,
+                                .payload_hash = q->payload_hash,
+                                .topic = mailbox_topic_name(t),
+                                .idem_key = q->idem_key,
+                                .msg_id = q->msg_id,
+                                .topic_seq = q->topic_seq,
+                                .ts_ms = q->ts_ms,
+                                .not_before_ms = q->not_before_ms};
+    sha256_of(q->attrs.p, q->attrs.n, &link.attrs_hash);
+    mailbox_chain_next(&link, &h);
+    if (!sha256_eq(&h, &q->chain)) {
+        count_bad(g, 1);
+        return false;
+    }
+    return true;
+}
+
+enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offset8, uint32_t length64,
+                          uint8_t *into, struct mailbox_rec *out)
+{
+    size_t at = 0;
+    enum err e = read_bytes(g, segment, (uint64_t)offset8 * 8, into, (size_t)length64 * 64);
+    if (e != ERR_OK)
+        return e == ERR_CORRUPT ? ERR_INTEGRITY : e;
+    struct bytes b = bytes_of(into, (size_t)length64 * 64);
+    /* CRCs of the group being built are not there yet; everything else is checked against its CRC. */
+    e = segment == MAILBOX_SEGMENT_PENDING ? mailbox_rec_next_trusted(b, &at, out)
+                                           : mailbox_rec_next(b, &at, out);
+    if (e != ERR_OK) {
+        count_bad(g, 2);
+        return ERR_INTEGRITY;
+    }
+    if (out->type == MAILBOX_REC_DEDUP)
+        return ERR_OK;
+    if ((out->type != MAILBOX_REC_ENQ && out->type != MAILBOX_REC_MOVE) || !body_is_true(g, out))
+        return ERR_INTEGRITY;
+    return ERR_OK;
+}
+
+/* ---- opening ---- */
+
+struct replay {
+    struct mailbox_log *g;
+    struct sha256 root;
+};
+
+static enum err replay_frame(void *ctx, const struct store_frame *f, struct store_pos at)
+{
+    struct replay *r = ctx;
+    struct mailbox_log *g = r->g;
+    struct sha256 root;
+    uint32_t enqs;
+    size_t pos = 0;
+    for (;;) {
+        struct mailbox_rec rec;
+        struct mailbox_replay_at where = {at.segment, at.offset + STORE_FRAME_HEADER + pos, true,
+                                          g->opened.wall_ms};
+        enum err e =
+            mailbox_rec_next_trusted(f->payload, &pos, &rec); /* the frame's CRC covers the bytes */
+        if (e == ERR_EMPTY)
+            break;
+        if (e == ERR_OK)
+            e = mailbox_replay_record(g->shard, &rec, &where, g->routing);
+        if (e != ERR_OK)
+            return e;
+    }
+    mailbox_group_root(&r->root, f->group_no, f->payload, &root, &enqs);
+    if (!sha256_eq(&root, &f->new_root) || enqs != f->count2)
+        return ERR_CORRUPT;
+    r->root = root;
+    g->next_group = f->group_no + 1;
+    g->next_seq = f->first_seq + f->count;
+    mailbox_tail_put(&g->tail, at.segment, at.offset + STORE_FRAME_HEADER, f->payload.p, f->payload.n);
+    return ERR_OK;
+}
+
+enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
+                          const struct mailbox_log_config *cfg, struct store_journal_report *out_report)
+{
+    *g = (struct mailbox_log){.shard = shard,
+                              .next_group = 1,
+                              .next_seq = 1,
+                              .segment_bytes = cfg->segment_bytes,
+                              .routing = cfg->routing,
+                              .opened = cfg->now,
+                              .cold_reads = cfg->cold_reads,
+                              .integrity = cfg->integrity};
+    struct store_journal_config jc = {.disk = cfg->disk,
+                                      .dir = cfg->dir,
+                                      .layout = {.align = 4096,
+                                                 .segment_bytes = cfg->segment_bytes,
+                                                 .count_zero_sectors = true,
+                                                 .crc_at_end = true},
+                                      .epoch = 1,
+                                      .frame_bytes_max = MAILBOX_FRAME_MAX,
+                                      .direct = cfg->direct,
+                                      .read_only = cfg->read_only,
+                                      .accept_damage = true,
+                                      .clock = cfg->clock,
+                                      .flush_seconds = cfg->flush_seconds,
+                                      .bytes_total = cfg->bytes_total,
+                                      .flush_fail_total = cfg->flush_fail_total,
+                                      .torn_bytes_total = cfg->torn_bytes_total};
+    memcpy(jc.stream_id, cfg->instance, 14);
+    be16_put(jc.stream_id + 14, shard->no);
+    enum err e = mailbox_tail_init(&g->tail, cfg->tail_bytes);
+    if (e != ERR_OK)
+        return e;
+    struct replay r = {.g = g};
+    mailbox_replay_begin(shard);
+    e = store_journal_open(&jc, replay_frame, &r, out_report, &g->journal);
+    if (e != ERR_OK)
+        return e;
+    g->root = r.root;
+    e = mailbox_replay_end(shard, cfg->now);
+    if (out_report->damaged)
+        mailbox_shard_failed(shard);
+    return e;
+}
+
+void mailbox_log_close(struct mailbox_log *g)
+{
+    if (g->journal)
+        store_journal_close(g->journal);
+    mailbox_tail_fini(&g->tail);
+    *g = (struct mailbox_log){0};
+}
+
+bool mailbox_log_has_room(const struct mailbox_log *g)
+{
+    return store_journal_fits(g->journal, MAILBOX_GROUP_MEMORY);
+}
+
+enum err mailbox_log_commit(struct mailbox_log *g, struct mailbox_now now)
+{
+    struct mailbox_shard *s = g->shard;
+    struct store_pos pos;
+    struct sha256 root;
+    uint32_t enqs;
+    if (s->group.n == 0)
+        return ERR_OK;
+    if (!store_journal_fits(g->journal, s->group.n))
+        return ERR_NO_SPACE;
+    mailbox_rec_seal(&s->group);
+    struct bytes payload = bytes_of(s->group.p, s->group.n);
+    mailbox_group_root(&g->root, g->next_group, payload, &root, &enqs);
+    struct store_frame f = {.group_no = g->next_group,
+                            .first_seq = g->next_seq,
+                            .count = s->group.records,
+                            .count2 = enqs,
+                            .ms = now.wall_ms,
+                            .prev_root = g->root,
+                            .new_root = root};
+    enum err e = store_journal_append(g->journal, &f, &payload, 1, &pos);
+    if (e == ERR_NO_SPACE)
+        return e;
+    if (e != ERR_OK) {
+        mailbox_shard_failed(s);
+        return ERR_SAFE_MODE;
+    }
+    g->root = root;
+    g->next_group++;
+    g->next_seq += s->group.records;
+    g->active_segment = pos.segment;
+    mailbox_tail_put(&g->tail, pos.segment, (uint64_t)pos.offset + STORE_FRAME_HEADER, payload.p,
+                     payload.n);
+    mailbox_shard_committed(s, pos.segment, (uint64_t)pos.offset + STORE_FRAME_HEADER);
+    return ERR_OK;
+}

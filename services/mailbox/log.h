@@ -1,0 +1,88 @@
+/*
+ * A shard's log: the core's groups as frames of a journal, and back.
+ *
+ * Open replays every frame through the core, checking CRCs, roots, sequence numbers, links and payload hashes; what does not fit
+ * is damage, and the log comes up read-only. Commit seals the group, computes its root, writes one frame with one flush, and
+ * tells the entries where their bodies are. A failed write closes the log until a restart has read what is really there.
+ *
+ * Knows nothing of the service around it, so that the simulation drives the very code that runs in production.
+ *
+ * Ownership   The caller owns shard, disk, clock and routing, and keeps them alive.
+ * Threads     Open, commit and read: the shard's worker. The journal's own calls as its header says.
+ * Memory      The tail cache (tail_bytes) and the journal's write buffer; commit does not allocate.
+ */
+#ifndef RON_MAILBOX_LOG_H
+#define RON_MAILBOX_LOG_H
+
+#include "services/mailbox/core/shard.h"
+#include "store/journal.h"
+
+/* The newest bytes of a journal, in a ring: a body is read from here before the disk is asked. */
+struct mailbox_tail {
+    uint8_t *ring;
+    size_t cap, at;
+    struct mailbox_tail_part {
+        uint32_t segment;
+        uint64_t offset;
+        size_t n, at;
+    } * part; /* circular, in journal order */
+    uint32_t first, n, parts_cap;
+};
+
+NODISCARD enum err mailbox_tail_init(struct mailbox_tail *t, size_t cap);
+void mailbox_tail_fini(struct mailbox_tail *t);
+void mailbox_tail_put(struct mailbox_tail *t, uint32_t segment, uint64_t offset, const uint8_t *p,
+                      size_t n);
+/* Up to n bytes from there, the rest zero; false when it does not hold them. */
+bool mailbox_tail_get(const struct mailbox_tail *t, uint32_t segment, uint64_t offset, uint8_t *into,
+                      size_t n);
+
+struct mailbox_log_config {
+    struct store_disk *disk;
+    const char *dir;
+    const uint8_t *instance; /* 16 bytes; the last two become the shard's number */
+    const uint16_t *routing; /* NULL: everything is ours */
+    uint32_t segment_bytes;
+    size_t tail_bytes;
+    bool direct, read_only;
+    const struct clock *clock;
+    struct mailbox_now now; /* times found in the journal are turned into monotonic ones from here */
+    /* May be NULL. */
+    struct obs_hist *flush_seconds;
+    struct obs_counter *bytes_total, *flush_fail_total, *torn_bytes_total, *cold_reads;
+    struct obs_family *integrity; /* by reason */
+};
+
+struct mailbox_log {
+    struct mailbox_shard *shard;
+    struct store_journal *journal;
+    struct mailbox_tail tail;
+    struct sha256 root;
+    uint64_t next_group, next_seq;
+    uint32_t segment_bytes, active_segment;
+    const uint16_t *routing;
+    struct mailbox_now opened;
+    struct obs_counter *cold_reads;
+    struct obs_family *integrity;
+};
+
+/* Damage is no error: the report says so, and the shard is read-only. */
+NODISCARD enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
+                                    const struct mailbox_log_config *cfg,
+                                    struct store_journal_report *out_report) RT_BLOCKS;
+void mailbox_log_close(struct mailbox_log *g) RT_BLOCKS; /* also after a failed open */
+
+/* ERR_OK; ERR_NO_SPACE, nothing happened; else the shard is read-only from now on. */
+NODISCARD enum err mailbox_log_commit(struct mailbox_log *g, struct mailbox_now now) RT_BLOCKS;
+bool mailbox_log_has_room(const struct mailbox_log *g); /* for the largest group there can be */
+
+/* The record of an entry: every byte of it checked. `into` has length64 * 64 bytes. ERR_INTEGRITY, ERR_IO, ERR_NOT_FOUND. */
+NODISCARD enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
+                                    uint32_t length64, uint8_t *into, struct mailbox_rec *out) RT_BLOCKS;
+
+enum {
+    MAILBOX_FRAME_MAX =
+        (MAILBOX_GROUP_MEMORY + STORE_FRAME_HEADER + STORE_FRAME_TRAILER + 4095) / 4096 * 4096
+};
+
+#endif
