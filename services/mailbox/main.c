@@ -225,6 +225,8 @@ const struct svc_def mailbox_svc = {
     .understands = AUTH_BIT(AUTH_CV_TOPIC) | AUTH_BIT(AUTH_CV_BYTES) | AUTH_BIT(AUTH_CV_RATE) |
                    AUTH_BIT(AUTH_CV_TENANT),
     .explicit_ops = explicit_ops,
+    .oap = mailbox_oap,
+    .oap_app = 0x0201,
     .hooks = {.open = open_service,
               .start = start_service,
               .drain_step = drain_step,

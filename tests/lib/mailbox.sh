@@ -15,7 +15,7 @@ die() {
 free_port() { # a base port whose +30 and +31 nobody listens on
     local p
     while :; do
-        p=$((20000 + RANDOM % 30000))
+        p=$((10000 + RANDOM % 22000)) # below the ephemeral ports
         if ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 30))") 2>/dev/null && ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 31))") 2>/dev/null; then
             echo "$p"
             return

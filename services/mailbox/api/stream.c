@@ -94,6 +94,11 @@ static void closed(struct mailbox_call *c)
         batch_free(b);
     }
     net_timer_cancel(c->loop, &st->timer);
+    if (!st->begun) { /* the client left before the stream could begin */
+        free(st);
+        mailbox_call_refuse(c, ERR_BUSY, MAILBOX_WHY_STREAMS, NULL);
+        return;
+    }
     if (!st->gone)
         put_end(st);
     obs_log(svc_log(c->mb->svc), OBS_INFO, "stream.end",
@@ -208,12 +213,12 @@ static void opened(struct mailbox_call *c)
         return;
     }
     c->finish = closed;
-    st->begun = true;
     if (st->closing) {
         try_close(st);
     } else {
-        net_stream_on_room(c->http, room_again, st);
+        st->begun = true;
         net_stream_begin(c->http, 200, &(struct net_headers){.type = "application/x-ndjson"});
+        net_stream_on_room(c->http, room_again, st);
     }
     int64_t now = net_loop_now_ns(c->loop);
     st->beat_at_ns = now + (int64_t)BEAT_MS * 1000000;

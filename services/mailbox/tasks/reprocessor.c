@@ -324,7 +324,7 @@ struct chain_walk {
     struct json_w *w;
     uint32_t n;
     struct sha256 prev;
-    bool begun;
+    bool begun, full;
 };
 
 static void put_link(struct chain_walk *c, const struct mailbox_rec_enq *q)
@@ -369,7 +369,7 @@ static enum err walk_frame(void *ctx, const struct store_frame *f, struct store_
             c->prev = r.enq.chain_prev;
         }
         if (c->n == c->op->limit)
-            return ERR_EMPTY; /* the page is full */
+            return c->full = true, ERR_CLOSED;
         put_link(c, &r.enq);
         c->n++;
         c->next++;
@@ -431,7 +431,7 @@ static void chain(struct mailbox_operator *op, struct rt_task *self, struct rng 
         if (e == ERR_NOT_RETAINED || (op->has_from && op->from < c.first)) {
             op->err = ERR_NOT_RETAINED;
             buf_printf(&op->body, "{\"first_available\":%llu}", (unsigned long long)c.first);
-        } else if (e != ERR_OK && e != ERR_EMPTY) {
+        } else if (e != ERR_OK && !c.full) {
             op->err = e;
         } else {
             json_obj_begin(&w);

@@ -27,6 +27,7 @@ struct known {
     bool answered, told; /* told: the checker knows it */
     uint16_t attempt;
     bool held;
+    int64_t sent_ms;
 };
 
 struct sim {
@@ -59,7 +60,8 @@ static struct mailbox_now now_of(struct sim *s)
 
 static void feed(struct sim *s, struct mailbox_trace_event ev)
 {
-    ev.at_ms = clock_wall_ms(&s->clock.clock);
+    if (!ev.at_ms)
+        ev.at_ms = clock_wall_ms(&s->clock.clock);
     if (getenv("MAILBOX_TRACE")) { /* the history, for reading */
         char id[UUID_CHARS];
         uuid_format(&ev.id, id);
@@ -92,11 +94,12 @@ static void tell(struct sim *s, struct known *k)
                                          .id = k->id,
                                          .topic = str_from_c(names[k->topic]),
                                          .key = str_from_c(key),
-                                         .seq = k->seq});
+                                         .seq = k->seq,
+                                         .at_ms = k->sent_ms});
     k->told = true;
 }
 
-static void open_log(struct sim *s, bool must_be_whole)
+static void open_log(struct sim *s, bool must_be_whole) RT_BLOCKS
 {
     struct store_journal_report report = {0};
     s->shard = calloc(1, sizeof *s->shard);
@@ -129,7 +132,7 @@ static void open_log(struct sim *s, bool must_be_whole)
     s->open = true;
 }
 
-static void close_log(struct sim *s)
+static void close_log(struct sim *s) RT_BLOCKS
 {
     if (!s->shard)
         return;
@@ -141,7 +144,7 @@ static void close_log(struct sim *s)
 }
 
 /* What was answered must be there as it was answered. */
-static void check_answers(struct sim *s)
+static void check_answers(struct sim *s) RT_BLOCKS
 {
     for (int t = 0; t < TOPICS; t++) {
         struct mailbox_topic *topic =
@@ -165,7 +168,7 @@ static void check_answers(struct sim *s)
     }
 }
 
-static void restart(struct sim *s, bool orderly)
+static void restart(struct sim *s, bool orderly) RT_BLOCKS
 {
     static const struct store_fault_plan none;
     feed(s, (struct mailbox_trace_event){.kind = orderly ? MAILBOX_TRACE_RESTART : MAILBOX_TRACE_CRASH});
@@ -204,7 +207,7 @@ static void restart(struct sim *s, bool orderly)
     s->restarts++;
 }
 
-static bool commit(struct sim *s)
+static bool commit(struct sim *s) RT_BLOCKS
 {
     if (store_journal_wants_spare(s->log.journal) && store_journal_prepare_spare(s->log.journal) != ERR_OK)
         return false;
@@ -214,7 +217,7 @@ static bool commit(struct sim *s)
     return e == ERR_OK;
 }
 
-static bool do_send(struct sim *s)
+static bool do_send(struct sim *s) RT_BLOCKS
 {
     int topic = (int)rng_below(&s->rng, TOPICS), key = (int)rng_below(&s->rng, KEYS);
     char text[16], payload[64];
@@ -242,8 +245,12 @@ static bool do_send(struct sim *s)
         return true;
     }
     struct known *k = &s->known[s->known_n++];
-    *k = (struct known){
-        .id = out.msg_id, .topic = topic, .key = key, .seq = out.topic_seq, .chain = out.chain};
+    *k = (struct known){.id = out.msg_id,
+                        .topic = topic,
+                        .key = key,
+                        .seq = out.topic_seq,
+                        .chain = out.chain,
+                        .sent_ms = clock_wall_ms(&s->clock.clock)};
     if (!commit(s))
         return false;
     k->answered = true;
@@ -252,7 +259,7 @@ static bool do_send(struct sim *s)
     return true;
 }
 
-static bool do_recv(struct sim *s, int64_t visibility_ms)
+static bool do_recv(struct sim *s, int64_t visibility_ms) RT_BLOCKS
 {
     int topic = (int)rng_below(&s->rng, TOPICS);
     struct mailbox_topic *t =
@@ -306,7 +313,7 @@ static void do_settle(struct sim *s)
     k->held = false;
 }
 
-static bool pass_time(struct sim *s)
+static bool pass_time(struct sim *s) RT_BLOCKS
 {
     clock_manual_advance_ms(&s->clock, (int64_t)rng_below(&s->rng, 20));
     while (mailbox_shard_tick(s->shard, now_of(s)))
@@ -316,7 +323,7 @@ static bool pass_time(struct sim *s)
     return true;
 }
 
-static void sim_init(struct sim *s, uint64_t seed)
+static void sim_init(struct sim *s, uint64_t seed) RT_BLOCKS
 {
     static const struct store_fault_plan none;
     memset(s, 0, sizeof *s);
@@ -350,7 +357,7 @@ static void sim_init(struct sim *s, uint64_t seed)
     open_log(s, true);
 }
 
-static void sim_fini(struct sim *s)
+static void sim_fini(struct sim *s) RT_BLOCKS
 {
     close_log(s);
     store_disk_destroy(s->disk);
@@ -360,7 +367,7 @@ static void sim_fini(struct sim *s)
 }
 
 /* A working disk again: everything that was accepted must come out, or be dead. */
-static void settle_all(struct sim *s)
+static void settle_all(struct sim *s) RT_BLOCKS
 {
     static const struct store_fault_plan none;
     store_disk_faulty_plan(s->disk, &none);
@@ -393,7 +400,7 @@ static void settle_all(struct sim *s)
         fail_msg("seed %llu: %s", (unsigned long long)s->seed, s->trace.why);
 }
 
-static void live(uint64_t seed, int *restarts, int *failures, size_t *sent)
+static void live(uint64_t seed, int *restarts, int *failures, size_t *sent) RT_BLOCKS
 {
     struct sim *s = malloc(sizeof *s);
     CHECK(s != NULL);
@@ -426,7 +433,7 @@ static void live(uint64_t seed, int *restarts, int *failures, size_t *sent)
     free(s);
 }
 
-static void no_power_cut_breaks_the_contract(void **state)
+static void no_power_cut_breaks_the_contract(void **state) RT_BLOCKS
 {
     (void)state;
     const char *seed = getenv("MAILBOX_SEED"), *seeds = getenv("MAILBOX_SEEDS");
@@ -445,7 +452,7 @@ static void no_power_cut_breaks_the_contract(void **state)
 }
 
 /* Any bit, anywhere in a segment: found at the next start, or in bytes that hold nothing. Never delivered. */
-static void a_flipped_bit_is_never_delivered(void **state)
+static void a_flipped_bit_is_never_delivered(void **state) RT_BLOCKS
 {
     (void)state;
     int found = 0, harmless = 0;
