@@ -80,6 +80,13 @@ static struct net_limits limits_filled(const struct net_limits *l)
     return f;
 }
 
+static void poke_all(struct net_server *s)
+{
+    for (unsigned i = 0; i < s->workers_n; i++)
+        if (!atomic_exchange_explicit(&s->workers[i].poked, true, memory_order_acq_rel))
+            net_loop_post(s->workers[i].loop, &s->workers[i].poke);
+}
+
 void net_server_set_limits(struct net_server *s, const struct net_limits *limits)
 {
     struct net_limits f = limits_filled(limits);
@@ -88,6 +95,7 @@ void net_server_set_limits(struct net_server *s, const struct net_limits *limits
     rt_lock_release(&s->lock);
     /* release, with the acquire in worker_news: who sees the number sees the limits (and takes the lock anyway) */
     atomic_fetch_add_explicit(&s->limits_version, 1, memory_order_release);
+    poke_all(s);
 }
 
 static void worker_news(struct net_worker *w)
@@ -255,6 +263,7 @@ static void worker_poked(struct net_msg *m)
 {
     struct net_worker *w = (struct net_worker *)(void *)((char *)m - offsetof(struct net_worker, poke));
     atomic_store_explicit(&w->poked, false, memory_order_release); /* pairs with the exchange in poke_all */
+    worker_news(w);
     if (net_server__closed(w->s))
         listeners_close(w);
 }
@@ -267,15 +276,7 @@ static void worker_again(struct net_msg *m)
 static void worker_batch(struct net_batch *b)
 {
     struct net_worker *w = (struct net_worker *)(void *)((char *)b - offsetof(struct net_worker, batch));
-    worker_news(w);
     net_conn__batch_end(w);
-}
-
-static void poke_all(struct net_server *s)
-{
-    for (unsigned i = 0; i < s->workers_n; i++)
-        if (!atomic_exchange_explicit(&s->workers[i].poked, true, memory_order_acq_rel))
-            net_loop_post(s->workers[i].loop, &s->workers[i].poke);
 }
 
 static enum err worker_listen(struct net_worker *w, size_t i)

@@ -351,6 +351,36 @@ static void on_reject(void *ctx, enum net_reject why)
     rig.rejects[why]++;
 }
 
+/* What a service's frame does: ask for a password, say why something was refused, know how long a queue is. */
+static bool gate(void *ctx, struct net_req *rq)
+{
+    (void)ctx;
+    if (!str_eq_c(net_req_header(rq, "x-gate"), "shut"))
+        return true;
+    net_reply_problem(rq, ERR_UNAUTHENTICATED, "no");
+    return false;
+}
+
+static void refusing(void *ctx, struct net_req *rq, enum net_reject why, struct net_problem *p)
+{
+    (void)ctx;
+    struct net_header *h = arena_array(net_req_arena(rq), 2, sizeof *h);
+    struct net_headers *all = arena_zalloc(net_req_arena(rq), sizeof *all);
+    assert_true(h && all);
+    if (p->headers && p->headers->count)
+        h[all->count++] = p->headers->list[0];
+    h[all->count++] = (struct net_header){STR("X-Reason"), str_from_c(net_reject_name(why))};
+    all->list = h;
+    p->headers = all;
+    p->details_json = bytes_of("{\"why\":1}", 9);
+}
+
+static unsigned retry_after(void *ctx, enum err e)
+{
+    (void)ctx;
+    return e == ERR_TIMEOUT ? 7 : 0;
+}
+
 static void rig_start_listen(struct net_limits limits, unsigned threads, const struct net_listen *listen,
                              size_t count)
 {
@@ -364,7 +394,13 @@ static void rig_start_listen(struct net_limits limits, unsigned threads, const s
         .routes = &set,
         .routes_count = 1,
         .limits = limits,
-        .hooks = {.conn = on_conn, .inflight = on_inflight, .done = on_done, .reject = on_reject},
+        .hooks = {.conn = on_conn,
+                  .inflight = on_inflight,
+                  .done = on_done,
+                  .reject = on_reject,
+                  .gate = gate,
+                  .refusing = refusing,
+                  .retry_after = retry_after},
         .headers = "X-Always: 1\r\n",
     };
     assert_int_equal(net_server_create(&config, &rig.server), ERR_OK);
@@ -1018,7 +1054,6 @@ static void callers_shorten_the_deadline_but_never_lengthen_it(void **state)
     /* unreadable or longer ones change nothing */
     ask("GET /hello HTTP/1.1\r\nHost: x\r\nRequest-Timeout: soon\r\nDeadline: x\r\n\r\n", 200, "hello");
     net_server_set_limits(rig.server, &(struct net_limits){.request_timeout_ms = 50});
-    ask("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 200, "hello"); /* the loop takes the new limits */
     ask("GET /hold HTTP/1.1\r\nHost: x\r\nRequest-Timeout: 3600s\r\n\r\n", 503, "timeout");
     net_reply(rig.held, 200, NULL, text(""));
     rig_stop();
@@ -1447,6 +1482,30 @@ static void a_server_without_connections_drains_at_once(void **state)
     rig_stop();
 }
 
+static void a_frame_can_gate_requests_and_explain_refusals(void **state)
+{
+    (void)state;
+    rig_start((struct net_limits){0});
+    struct raw_response r;
+    char v[64];
+    ask("GET /hello HTTP/1.1\r\nHost: x\r\nX-Gate: shut\r\n\r\n", 401, "unauthenticated");
+    ask("GET /hello HTTP/1.1\r\nHost: x\r\nX-Gate: open\r\n\r\n", 200, "hello");
+    raw_once(rig.port, "PUT /hello HTTP/1.1\r\nHost: x\r\n\r\n", &r);
+    expect(&r, 405, "\"details\":{\"why\":1}");
+    assert_string_equal(raw_header(&r, "X-Reason", v, sizeof v), "route");
+    assert_string_equal(raw_header(&r, "Allow", v, sizeof v), "GET, HEAD");
+    raw_free(&r);
+    raw_once(rig.port, "nonsense\r\n\r\n", &r);
+    expect(&r, 400, "\"details\":{\"why\":1}");
+    assert_string_equal(raw_header(&r, "X-Reason", v, sizeof v), "framing");
+    raw_free(&r);
+    raw_once(rig.port, "GET /hello HTTP/1.1\r\nHost: x\r\nDeadline: 1\r\n\r\n", &r);
+    expect(&r, 503, "timeout");
+    assert_string_equal(raw_header(&r, "Retry-After", v, sizeof v), "7");
+    raw_free(&r);
+    rig_stop();
+}
+
 static void hooks_see_every_response_and_stats_add_up(void **state)
 {
     (void)state;
@@ -1508,6 +1567,7 @@ int main(void)
         cmocka_unit_test(several_loops_share_one_port),
         cmocka_unit_test(draining_answers_what_runs_refuses_what_is_new_and_ends),
         cmocka_unit_test(a_server_without_connections_drains_at_once),
+        cmocka_unit_test(a_frame_can_gate_requests_and_explain_refusals),
         cmocka_unit_test(hooks_see_every_response_and_stats_add_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
