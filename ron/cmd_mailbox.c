@@ -13,6 +13,7 @@
 #include "base/uuid.h"
 #include "ron/client.h"
 #include "ron/cmd.h"
+#include "ron/cmd_mailbox.h"
 #include "ron/table.h"
 #include "services/mailbox/core/ids.h"
 #include "services/mailbox/mailbox.h"
@@ -440,6 +441,13 @@ static const struct cmd commands[] = {
     {"dlq", "list|reprocess|purge TOPIC", "dead letters",
      "ron mailbox dlq list orders\nron mailbox dlq reprocess orders --wait", dlq_flags, 2, 2, run_dlq},
     {"topics", "[PREFIX]", "topics and what waits in them", "ron mailbox topics", NULL, 0, 1, run_topics},
+    {"verify", "[DIR]", "check every journal of a stopped mailbox", "ron mailbox verify ron-data/mailbox",
+     NULL, 0, 1, cmd_mailbox_verify},
+    {"export", "[DIR]", "print every unsettled message, one JSON object per line",
+     "ron mailbox export >messages.ndjson", NULL, 0, 1, cmd_mailbox_export},
+    {"check-trace", "FILE", "does a recorded history keep the contract?",
+     "ron mailbox check-trace history.ndjson --drained", cmd_mailbox_trace_flags, 1, 1,
+     cmd_mailbox_check_trace},
     {.run = NULL},
 };
 
