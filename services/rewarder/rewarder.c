@@ -312,6 +312,9 @@ const struct svc_def rewarder_svc = {
     .metrics = metric_table,
     .metric_count = REWARDER_M_COUNT,
     .routes = rewarder_routes,
+    .understands = AUTH_BIT(AUTH_CV_ACCOUNT) | AUTH_BIT(AUTH_CV_ASSET) | AUTH_BIT(AUTH_CV_MAX_AMOUNT) |
+                   AUTH_BIT(AUTH_CV_TENANT) | AUTH_BIT(AUTH_CV_IP) | AUTH_BIT(AUTH_CV_BYTES) |
+                   AUTH_BIT(AUTH_CV_RATE),
     .hooks = {.open = hook_open,
               .start = hook_start,
               .drain_step = hook_drain_step,

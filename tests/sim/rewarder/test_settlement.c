@@ -12,278 +12,13 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
-#include "base/map.h"
 #include "base/rng.h"
+#include "fake_ledger.h"
 #include "services/rewarder/core/calc.h"
 #include "services/rewarder/core/snapshot.h"
 #include "services/rewarder/settlement.h"
 
-enum { LANE = 65280, LANES = 4, UNITS_MAX = 64, LATE_MAX = 8 };
-
-/* ---- the double ---- */
-
-struct fake_entry {
-    char id[64], to[130];
-    struct money amount;
-    uint64_t nonce;
-};
-
-struct fake_unit {
-    char idem[64];
-    uint64_t seq_start;
-    size_t n;
-    struct fake_entry *entries;
-};
-
-struct fake_request {
-    size_t n;
-    struct fake_unit units[2];
-};
-
-struct fake {
-    struct ledger_client client;
-    struct rng rng;
-    unsigned lose_before, lose_after, busy, late; /* per cent */
-    struct money available;
-    uint64_t head[LANES], seq;
-    struct fake_unit units[UNITS_MAX];
-    size_t n_units;
-    struct map ids; /* entry id -> fake_entry */
-    struct fake_request late_requests[LATE_MAX];
-    size_t n_late;
-    const char *frozen;
-    bool down;
-    uint64_t calls;
-};
-
-static struct fake *fake_of(struct ledger_client *c)
-{
-    return (struct fake *)c;
-}
-
-static bool chance(struct fake *f, unsigned percent)
-{
-    return rng_below(&f->rng, 100) < percent;
-}
-
-static struct fake_unit *find_unit(struct fake *f, const char *idem)
-{
-    for (size_t i = 0; i < f->n_units; i++)
-        if (!strcmp(f->units[i].idem, idem))
-            return &f->units[i];
-    return NULL;
-}
-
-static bool same_fingerprint(const struct fake_unit *a, const struct fake_unit *b)
-{
-    if (a->n != b->n)
-        return false;
-    for (size_t i = 0; i < a->n; i++)
-        if (strcmp(a->entries[i].to, b->entries[i].to) ||
-            money_cmp(a->entries[i].amount, b->entries[i].amount) ||
-            a->entries[i].nonce != b->entries[i].nonce)
-            return false;
-    return true;
-}
-
-static const char *judge(struct fake *f, const struct fake_unit *u)
-{
-    struct money sum = MONEY_ZERO;
-    for (size_t i = 0; i < u->n; i++) {
-        const struct fake_entry *e = &u->entries[i];
-        uint64_t lane = (e->nonce >> 48) - LANE, last = f->head[lane],
-                 counter = e->nonce & ((1ull << 48) - 1);
-        uint64_t expect = (last & ((1ull << 48) - 1)) + 1 + i;
-        if (map_get(&f->ids, bytes_of(e->id, strlen(e->id))))
-            return "id_exists";
-        if (counter < expect)
-            return "nonce_conflict";
-        if (counter > expect)
-            return "nonce_gap";
-        if (f->frozen && !strcmp(e->to, f->frozen))
-            return "policy_denied";
-        assert_int_equal(money_add(sum, e->amount, &sum), ERR_OK);
-    }
-    return money_cmp(sum, f->available) > 0 ? "insufficient_funds" : NULL;
-}
-
-static struct ledger_result apply(struct fake *f, struct fake_unit *u, bool keep)
-{
-    struct ledger_result r = {.idem_id = str_from_c(u->idem)};
-    struct fake_unit *known = find_unit(f, u->idem);
-    const char *why = NULL;
-    if (known && same_fingerprint(known, u)) {
-        r.status = LEDGER_DUPLICATE;
-        r.seq_start = known->seq_start;
-        r.seq_end = known->seq_start + known->n - 1;
-        r.tree_size = f->seq;
-        goto drop;
-    }
-    why = known ? "conflict" : judge(f, u);
-    if (why) {
-        r.status = LEDGER_REJECTED;
-        r.reason_text = str_from_c(why);
-        r.retryable = !strcmp(why, "nonce_gap");
-        goto drop;
-    }
-    assert_true(f->n_units < UNITS_MAX);
-    struct fake_unit *mine = &f->units[f->n_units++];
-    *mine = *u;
-    mine->seq_start = f->seq + 1;
-    for (size_t i = 0; i < mine->n; i++) {
-        struct fake_entry *e = &mine->entries[i];
-        assert_int_equal(map_add(&f->ids, bytes_of(e->id, strlen(e->id)), e), ERR_OK);
-        assert_int_equal(money_sub(f->available, e->amount, &f->available), ERR_OK);
-        f->head[(e->nonce >> 48) - LANE] = e->nonce;
-    }
-    f->seq += mine->n;
-    r.status = LEDGER_COMMITTED;
-    r.seq_start = mine->seq_start;
-    r.seq_end = f->seq;
-    r.tree_size = f->seq;
-    return r;
-drop:
-    if (!keep)
-        free(u->entries);
-    return r;
-}
-
-static struct fake_unit copy_unit(const struct ledger_unit *u)
-{
-    struct fake_unit c = {.n = u->n_entries, .entries = calloc(u->n_entries, sizeof *c.entries)};
-    snprintf(c.idem, sizeof c.idem, "%.*s", STR_ARG(u->idem_id));
-    for (size_t i = 0; i < u->n_entries; i++) {
-        const struct ledger_entry *e = &u->entries[i];
-        snprintf(c.entries[i].id, sizeof c.entries[i].id, "%.*s", STR_ARG(e->id));
-        snprintf(c.entries[i].to, sizeof c.entries[i].to, "%.*s", STR_ARG(e->to));
-        c.entries[i].amount = e->amount;
-        c.entries[i].nonce = e->nonce;
-        assert_true(str_eq_c(e->account, "pool:rewards") && e->kind == LEDGER_TRANSFER);
-    }
-    return c;
-}
-
-static struct ledger_answer no_answer(enum ledger_outcome o, int status)
-{
-    return (struct ledger_answer){.outcome = o, .err = ERR_UNAVAILABLE, .status = status};
-}
-
-static void deliver_late(struct fake *f)
-{
-    for (size_t i = 0; i < f->n_late; i++)
-        for (size_t u = 0; u < f->late_requests[i].n; u++)
-            (void)apply(f, &f->late_requests[i].units[u], false);
-    f->n_late = 0;
-}
-
-static void fake_ingest(struct ledger_client *c, const struct ledger_ingest *rq, struct deadline by,
-                        ledger_ingest_fn *fn, void *ctx)
-{
-    struct fake *f = fake_of(c);
-    struct ledger_result results[2];
-    struct ledger_ingest_reply reply = {.results = results, .n_results = rq->n_units};
-    (void)by;
-    f->calls++;
-    assert_true(rq->n_units >= 1 && rq->n_units <= 2);
-    if (f->n_late && chance(f, 30))
-        deliver_late(f);
-    if (f->down || chance(f, f->busy)) {
-        reply.a = no_answer(LEDGER_REFUSED, chance(f, 50) ? 429 : 503);
-    } else if (chance(f, f->lose_before)) {
-        reply.a = no_answer(LEDGER_UNKNOWN, 0);
-    } else if (f->n_late < LATE_MAX && chance(f, f->late)) {
-        struct fake_request *late = &f->late_requests[f->n_late++];
-        late->n = rq->n_units;
-        for (size_t i = 0; i < rq->n_units; i++)
-            late->units[i] = copy_unit(&rq->units[i]);
-        reply.a = no_answer(LEDGER_UNKNOWN, 0);
-    } else {
-        for (size_t i = 0; i < rq->n_units; i++) {
-            struct fake_unit u = copy_unit(&rq->units[i]);
-            results[i] = apply(f, &u, false);
-            results[i].idem_id = rq->units[i].idem_id;
-        }
-        if (chance(f, f->lose_after))
-            reply.a = no_answer(LEDGER_UNKNOWN, 0);
-    }
-    fn(ctx, &reply);
-}
-
-static void fake_unit_read(struct ledger_client *c, struct str idem_id, uint32_t wait_ms,
-                           struct deadline by, ledger_unit_fn *fn, void *ctx)
-{
-    struct fake *f = fake_of(c);
-    struct ledger_unit_reply reply = {.found = false};
-    struct ledger_entry entries[REWARDER_CHUNK];
-    char idem[64];
-    (void)wait_ms;
-    (void)by;
-    snprintf(idem, sizeof idem, "%.*s", STR_ARG(idem_id));
-    struct fake_unit *u = find_unit(f, idem);
-    if (f->down || chance(f, f->busy / 2)) {
-        reply.a = no_answer(LEDGER_REFUSED, 503);
-    } else if (u) {
-        for (size_t i = 0; i < u->n; i++)
-            entries[i] = (struct ledger_entry){.id = str_from_c(u->entries[i].id),
-                                               .to = str_from_c(u->entries[i].to),
-                                               .asset = STR("ron"),
-                                               .amount = u->entries[i].amount,
-                                               .nonce = u->entries[i].nonce};
-        reply.found = true;
-        reply.result = (struct ledger_result){.status = LEDGER_COMMITTED,
-                                              .seq_start = u->seq_start,
-                                              .seq_end = u->seq_start + u->n - 1,
-                                              .tree_size = f->seq,
-                                              .entries = entries,
-                                              .n_entries = u->n};
-    }
-    fn(ctx, &reply);
-}
-
-static void fake_account(struct ledger_client *c, struct str account, uint64_t min_seq, struct deadline by,
-                         ledger_account_fn *fn, void *ctx)
-{
-    struct fake *f = fake_of(c);
-    struct ledger_balance balance = {.asset = STR("ron"), .available = f->available};
-    struct ledger_lane lanes[LANES];
-    struct ledger_account_reply reply = {
-        .balances = &balance, .n_balances = 1, .lanes = lanes, .as_of_seq = f->seq};
-    (void)account;
-    (void)min_seq;
-    (void)by;
-    for (unsigned i = 0; i < LANES; i++)
-        if (f->head[i])
-            lanes[reply.n_lanes++] = (struct ledger_lane){(uint16_t)(LANE + i), f->head[i]};
-    if (f->down || chance(f, f->busy / 2))
-        reply.a = no_answer(LEDGER_REFUSED, 503);
-    fn(ctx, &reply);
-}
-
-static void fake_head(struct ledger_client *c, struct deadline by, ledger_head_fn *fn, void *ctx)
-{
-    struct fake *f = fake_of(c);
-    struct ledger_head_reply reply = {.ready = !f->down, .head_seq = f->seq};
-    (void)by;
-    fn(ctx, &reply);
-}
-
-static const struct ledger_client_ops fake_ops = {
-    .ingest = fake_ingest, .unit = fake_unit_read, .account = fake_account, .head = fake_head};
-
-static void fake_init(struct fake *f, uint64_t seed)
-{
-    *f = (struct fake){.client = {&fake_ops, "fake"}, .available = {1000000}};
-    rng_seed(&f->rng, seed);
-    assert_int_equal(map_init(&f->ids, 4096), ERR_OK);
-}
-
-static void fake_fini(struct fake *f)
-{
-    deliver_late(f);
-    for (size_t i = 0; i < f->n_units; i++)
-        free(f->units[i].entries);
-    map_fini(&f->ids);
-}
+enum { LANE = FAKE_LANE, LANES = FAKE_LANES };
 
 /* ---- a run of about 1,500 leaves: three chunks ---- */
 
@@ -359,14 +94,14 @@ static void fixture_fini(struct fixture *x)
     rewarder_snapshot_fini(&x->snap);
 }
 
-static struct rewarder_settler *settler_of(struct fake *f, struct rt_breaker *b, uint64_t seed)
+static struct rewarder_settler *settler_of(struct fake_ledger *f, struct rt_breaker *b, uint64_t seed)
 {
     return rewarder_settler_create(&(struct rewarder_settler_spec){
         .ledger = &f->client, .breaker = b, .lane = LANE, .lanes = LANES, .seed = seed, .retry_max_ms = 1});
 }
 
 /* Every leaf once, in the place its chunk says, nothing else. */
-static void assert_paid_exactly(const struct fixture *x, const struct fake *f)
+static void assert_paid_exactly(const struct fixture *x, const struct fake_ledger *f)
 {
     size_t entries = 0;
     for (size_t i = 0; i < f->n_units; i++)
@@ -405,9 +140,9 @@ static void r7_nobody_is_paid_twice_or_left_out_whatever_fails(void **state) RT_
     struct fixture x;
     fixture_init(&x, 1500);
     for (uint64_t round = 0; round < rounds; round++) {
-        struct fake f;
+        struct fake_ledger f;
         struct rewarder_settle_result r = {.end = REWARDER_SETTLE_STOPPED};
-        fake_init(&f, seed + round);
+        fake_ledger_init(&f, seed + round);
         rng_seed(&x.rng, seed + round);
         memset(x.places, 0, sizeof x.places);
         x.job.maybe_sent = false;
@@ -427,15 +162,15 @@ static void r7_nobody_is_paid_twice_or_left_out_whatever_fails(void **state) RT_
                 break;
             /* it died: settle.log keeps everything, a prefix of it, or nothing */
             for (unsigned i = 0; i < 8; i++)
-                if (chance(&f, 40))
+                if (fake_ledger_chance(&f, 40))
                     x.places[i].seq_start = 0;
             x.job.maybe_sent = true;
-            if (chance(&f, 50))
-                deliver_late(&f);
+            if (fake_ledger_chance(&f, 50))
+                fake_ledger_deliver_late(&f);
         }
-        deliver_late(&f); /* copies that were still in some socket change nothing */
+        fake_ledger_deliver_late(&f); /* copies that were still in some socket change nothing */
         assert_paid_exactly(&x, &f);
-        fake_fini(&f);
+        fake_ledger_fini(&f);
     }
     fixture_fini(&x);
 }
@@ -444,10 +179,10 @@ static void a_clean_settlement_uses_two_units_per_request_and_several_lanes(void
 {
     (void)state;
     struct fixture x;
-    struct fake f;
+    struct fake_ledger f;
     struct rewarder_settle_result r;
     fixture_init(&x, 1600);
-    fake_init(&f, 1);
+    fake_ledger_init(&f, 1);
     struct rewarder_settler *s = settler_of(&f, NULL, 1);
     rewarder_settle(s, &x.job, NULL, &r);
     assert_int_equal(r.end, REWARDER_SETTLE_DONE);
@@ -458,7 +193,7 @@ static void a_clean_settlement_uses_two_units_per_request_and_several_lanes(void
     assert_int_equal(f.head[0] & 0xffffff, 1024);
     assert_paid_exactly(&x, &f);
     rewarder_settler_destroy(s);
-    fake_fini(&f);
+    fake_ledger_fini(&f);
     fixture_fini(&x);
 }
 
@@ -466,10 +201,10 @@ static void nothing_leaves_before_the_whole_rest_is_covered(void **state) RT_BLO
 {
     (void)state;
     struct fixture x;
-    struct fake f;
+    struct fake_ledger f;
     struct rewarder_settle_result r;
     fixture_init(&x, 1500);
-    fake_init(&f, 1);
+    fake_ledger_init(&f, 1);
     f.available = money_from_u64(99999);
     struct rewarder_settler *s = settler_of(&f, NULL, 1);
     rewarder_settle(s, &x.job, NULL, &r);
@@ -481,7 +216,7 @@ static void nothing_leaves_before_the_whole_rest_is_covered(void **state) RT_BLO
     assert_int_equal(r.end, REWARDER_SETTLE_DONE);
     assert_true(money_is_zero(f.available));
     rewarder_settler_destroy(s);
-    fake_fini(&f);
+    fake_ledger_fini(&f);
     fixture_fini(&x);
 }
 
@@ -489,17 +224,17 @@ static void a_stranger_on_the_lanes_is_followed_or_the_run_is_held(void **state)
 {
     (void)state;
     struct fixture x;
-    struct fake f;
+    struct fake_ledger f;
     struct rewarder_settle_result r;
     fixture_init(&x, 1500);
-    fake_init(&f, 1);
+    fake_ledger_init(&f, 1);
     f.head[0] = rewarder_lane_nonce(LANE, 77);
     struct rewarder_settler *s = settler_of(&f, NULL, 1);
     rewarder_settle(s, &x.job, NULL, &r);
     assert_int_equal(r.end, REWARDER_SETTLE_DONE);
     assert_paid_exactly(&x, &f);
     rewarder_settler_destroy(s);
-    fake_fini(&f);
+    fake_ledger_fini(&f);
     fixture_fini(&x);
 }
 
@@ -507,10 +242,10 @@ static void a_frozen_recipient_stops_its_chunk_only_and_resume_completes(void **
 {
     (void)state;
     struct fixture x;
-    struct fake f;
+    struct fake_ledger f;
     struct rewarder_settle_result r;
     fixture_init(&x, 1500);
-    fake_init(&f, 1);
+    fake_ledger_init(&f, 1);
     f.frozen = "acct:00003"; /* first chunk */
     struct rewarder_settler *s = settler_of(&f, NULL, 1);
     rewarder_settle(s, &x.job, NULL, &r);
@@ -526,7 +261,7 @@ static void a_frozen_recipient_stops_its_chunk_only_and_resume_completes(void **
     assert_int_equal(r.end, REWARDER_SETTLE_DONE);
     assert_paid_exactly(&x, &f);
     rewarder_settler_destroy(s);
-    fake_fini(&f);
+    fake_ledger_fini(&f);
     fixture_fini(&x);
 }
 
@@ -534,10 +269,10 @@ static void another_run_of_the_epoch_is_refused_by_its_entry_ids(void **state) R
 {
     (void)state;
     struct fixture x;
-    struct fake f;
+    struct fake_ledger f;
     struct rewarder_settle_result r;
     fixture_init(&x, 1500);
-    fake_init(&f, 1);
+    fake_ledger_init(&f, 1);
     struct rewarder_settler *s = settler_of(&f, NULL, 1);
     rewarder_settle(s, &x.job, NULL, &r);
     assert_int_equal(r.end, REWARDER_SETTLE_DONE);
@@ -551,7 +286,7 @@ static void another_run_of_the_epoch_is_refused_by_its_entry_ids(void **state) R
     assert_string_equal(r.cause, "duplicate_entry");
     assert_int_equal(f.seq, paid);
     rewarder_settler_destroy(s);
-    fake_fini(&f);
+    fake_ledger_fini(&f);
     fixture_fini(&x);
 }
 
@@ -559,11 +294,11 @@ static void a_dead_ledger_holds_the_run_and_a_forgetful_one_is_paid_again_by_rec
 {
     (void)state;
     struct fixture x;
-    struct fake f;
+    struct fake_ledger f;
     struct rewarder_settle_result r;
     struct rt_breaker breaker;
     fixture_init(&x, 1500);
-    fake_init(&f, 1);
+    fake_ledger_init(&f, 1);
     rt_breaker_init(&breaker, &(struct rt_breaker_spec){.in_a_row = 5, .open_ms = 60000});
     struct rewarder_settler *s = settler_of(&f, &breaker, 1);
     f.down = true;
@@ -581,8 +316,8 @@ static void a_dead_ledger_holds_the_run_and_a_forgetful_one_is_paid_again_by_rec
     rewarder_settler_destroy(s);
 
     /* restored from an older backup: nothing of the run is there. Recheck looks every unit up and sends what is missing */
-    fake_fini(&f);
-    fake_init(&f, 2);
+    fake_ledger_fini(&f);
+    fake_ledger_init(&f, 2);
     memset(x.places, 0, sizeof x.places);
     x.job.maybe_sent = true;
     s = settler_of(&f, NULL, 1);
@@ -595,7 +330,7 @@ static void a_dead_ledger_holds_the_run_and_a_forgetful_one_is_paid_again_by_rec
     assert_true(known);
     rewarder_settler_destroy(s);
     rt_breaker_fini(&breaker);
-    fake_fini(&f);
+    fake_ledger_fini(&f);
     fixture_fini(&x);
 }
 

@@ -1,0 +1,538 @@
+/* The rewarder end to end in this process, over real sockets and files, paying into a ledger that can be made to fail. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "auth/mint.h"
+#include "base/check.h"
+#include "fake_ledger.h"
+#include "net/http_client.h"
+#include "services/rewarder/core/ident.h"
+#include "svc/data.h"
+#include "svc/svc.h"
+
+extern const struct svc_def rewarder_svc;
+
+enum { PATIENCE_MS = 15000 };
+
+struct fixture {
+    char dir[64], root[80], policy[96], token[8192];
+    struct svc_data *data;
+    struct svc *svc;
+    struct fake_ledger *ledger;
+    const char *flags[8];
+    char policy_flag[128];
+};
+
+struct answer {
+    int status;
+    struct buf body;
+    char location[200], retry_after[16];
+};
+
+static const char policies[] =
+    "{\"reward_policies\":["
+    "{\"v\":1,\"id\":\"weekly\",\"asset\":\"ron\",\"funding_account\":\"pool:rewards\",\"dust_account\":"
+    "\"pool:dust\","
+    "\"pool\":\"1000\",\"rounding\":\"largest_remainder\",\"weights\":[{\"dim\":\"points\",\"num\":1,"
+    "\"den\":1}]},"
+    "{\"v\":1,\"id\":\"floored\",\"asset\":\"ron\",\"funding_account\":\"pool:rewards\",\"dust_account\":"
+    "\"pool:dust\","
+    "\"pool\":\"1000\",\"rounding\":\"floor\",\"weights\":[{\"dim\":\"points\",\"num\":1,\"den\":1}]},"
+    "{\"v\":1,\"id\":\"all\",\"asset\":\"ron\",\"funding_account\":\"pool:rewards\",\"dust_account\":"
+    "\"pool:dust\","
+    "\"pool\":\"balance\",\"rounding\":\"webster\",\"weights\":[{\"dim\":\"points\",\"num\":1,\"den\":1}]},"
+    "{\"v\":1,\"id\":\"huge\",\"asset\":\"ron\",\"funding_account\":\"pool:rewards\",\"dust_account\":"
+    "\"pool:dust\","
+    "\"pool\":\"1000\",\"rounding\":\"floor\",\"weights\":[{\"dim\":\"points\",\"num\":1000000000,\"den\":"
+    "1},"
+    "{\"dim\":\"more\",\"num\":1,\"den\":999999937}]}]}";
+
+/* ---- the service ---- */
+
+static void keep(void *arg, enum err e, const struct net_http_response *r)
+{
+    struct answer *a = arg;
+    a->status = e == ERR_OK ? r->status : -(int)e;
+    if (e != ERR_OK)
+        return;
+    buf_put_bytes(&a->body, r->body);
+    snprintf(a->location, sizeof a->location, "%.*s", STR_ARG(net_http_header(r, "location")));
+    snprintf(a->retry_after, sizeof a->retry_after, "%.*s", STR_ARG(net_http_header(r, "retry-after")));
+}
+
+static void call(struct fixture *f, const char *method, const char *path, const char *body,
+                 const char *type, const char *token, struct answer *a) RT_BLOCKS
+{
+    char url[512], bearer[8300], content[80];
+    snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", token ? token : f->token);
+    snprintf(content, sizeof content, "Content-Type: %s", type ? type : "application/json");
+    snprintf(url, sizeof url, "http://127.0.0.1:%d%s", svc_port(f->svc), path);
+    const char *headers[] = {bearer, content, NULL};
+    memset(a, 0, sizeof *a);
+    buf_init(&a->body, 64 << 20);
+    struct net_http_request rq = {.method = method,
+                                  .url = url,
+                                  .headers = headers,
+                                  .body = body ? bytes_of(body, strlen(body)) : (struct bytes){NULL, 0},
+                                  .by = deadline_in_ms(PATIENCE_MS),
+                                  .response_max = 64 << 20};
+    enum err e = net_http_once(&rq, NULL, keep, a);
+    assert_int_equal(e, ERR_OK);
+}
+
+static json_t *json_of(struct answer *a)
+{
+    json_error_t why;
+    json_t *o = json_loadb((const char *)a->body.p, a->body.n, 0, &why);
+    assert_non_null(o);
+    buf_fini(&a->body);
+    return o;
+}
+
+static json_t *get(struct fixture *f, const char *path, int status) RT_BLOCKS
+{
+    struct answer a;
+    call(f, "GET", path, NULL, NULL, NULL, &a);
+    if (a.status != status)
+        fail_msg("GET %s: %d %s", path, a.status, buf_cstr(&a.body));
+    return json_of(&a);
+}
+
+static json_t *post(struct fixture *f, const char *path, const char *body, int status) RT_BLOCKS
+{
+    struct answer a;
+    call(f, "POST", path, body, NULL, NULL, &a);
+    if (a.status != status)
+        fail_msg("POST %s: %d %s", path, a.status, buf_cstr(&a.body));
+    return json_of(&a);
+}
+
+static const char *text(const json_t *o, const char *name)
+{
+    const char *s = json_string_value(json_object_get(o, name));
+    return s ? s : "";
+}
+
+static void start(struct fixture *f) RT_BLOCKS
+{
+    const char *why = "";
+    struct buf token;
+    assert_int_equal(svc_data_open(f->root, false, SVC_DATA_WHOLE, &f->data, &why), ERR_OK);
+    struct svc_options opt = {.data = f->data,
+                              .flags = f->flags,
+                              .flag_count = 4,
+                              .quiet = true,
+                              .wiring = f->ledger ? &f->ledger->client : NULL};
+    if (svc_open(&rewarder_svc, &opt, &f->svc) != ERR_OK || svc_start(f->svc) != ERR_OK)
+        fail_msg("%s", svc_last_error());
+    buf_init_fixed(&token, f->token, sizeof f->token - 1);
+    assert_int_equal(svc_data_operator_token(f->data, &token), ERR_OK);
+    f->token[token.n] = '\0';
+}
+
+static int stop(struct fixture *f) RT_BLOCKS
+{
+    int code = svc_drain(f->svc);
+    svc_close(f->svc);
+    svc_data_close(f->data);
+    return code;
+}
+
+static int set_up(void **state) RT_BLOCKS
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    snprintf(f->dir, sizeof f->dir, "/tmp/ron-rewarder-XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    snprintf(f->root, sizeof f->root, "%s/data", f->dir);
+    snprintf(f->policy, sizeof f->policy, "%s/policy.json", f->dir);
+    FILE *p = fopen(f->policy, "w");
+    assert_non_null(p);
+    fputs(policies, p);
+    fclose(p);
+    snprintf(f->policy_flag, sizeof f->policy_flag, "policy.file=%s", f->policy);
+    f->flags[0] = f->policy_flag;
+    f->flags[1] = "bind=127.0.0.1:0";
+    f->flags[2] = "uds=";
+    f->flags[3] = "concurrency.compute_workers=3";
+    f->ledger = malloc(sizeof *f->ledger);
+    fake_ledger_init(f->ledger, 1);
+    start(f);
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char command[128];
+    (void)stop(f);
+    fake_ledger_fini(f->ledger);
+    free(f->ledger);
+    snprintf(command, sizeof command, "rm -rf '%s'", f->dir);
+    int rc = system(command);
+    free(f);
+    return rc;
+}
+
+/* ---- what tests do ---- */
+
+static void snapshot(const char *tenant, const char *epoch, unsigned rows, struct buf *b)
+{
+    buf_init(b, 16 << 20);
+    buf_printf(b,
+               "{\"snapshot\":1,\"tenant\":\"%s\",\"epoch\":\"%s\",\"dims\":[\"points\"],\"count\":%u}\n",
+               tenant, epoch, rows);
+    for (unsigned i = 0; i < rows; i++)
+        buf_printf(b, "[\"acct:%05u\",%u]\n", i, 1 + i % 9);
+}
+
+static void put_inputs(struct fixture *f, const char *epoch, unsigned rows, char cid[80]) RT_BLOCKS
+{
+    struct buf b;
+    struct answer a;
+    snapshot("default", epoch, rows, &b);
+    call(f, "PUT", "/rewarder/inputs", buf_cstr(&b), "application/x-ndjson", NULL, &a);
+    assert_in_range(a.status, 200, 201);
+    json_t *o = json_of(&a);
+    snprintf(cid, 80, "%s", text(o, "cid"));
+    assert_int_equal(json_integer_value(json_object_get(o, "rows")), rows);
+    json_decref(o);
+    buf_fini(&b);
+}
+
+static json_t *compute(struct fixture *f, const char *epoch, const char *cid, const char *policy,
+                       int status) RT_BLOCKS
+{
+    char path[128], body[256];
+    snprintf(path, sizeof path, "/rewarder/epochs/%s/compute", epoch);
+    snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"%s\"}", cid, policy);
+    return post(f, path, body, status);
+}
+
+/* Looks until the run is in the state; the service's own deadlines bound the wait. */
+static json_t *await_state(struct fixture *f, const char *epoch, const char *state) RT_BLOCKS
+{
+    char path[128];
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    snprintf(path, sizeof path, "/rewarder/epochs/%s", epoch);
+    for (;;) {
+        json_t *o = get(f, path, 200);
+        if (!strcmp(text(o, "state"), state))
+            return o;
+        if (deadline_passed(by))
+            fail_msg("%s is %s, not %s", epoch, text(o, "state"), state);
+        json_decref(o);
+    }
+}
+
+static void settle(struct fixture *f, const char *epoch, unsigned rows, const char *policy) RT_BLOCKS
+{
+    char cid[80];
+    put_inputs(f, epoch, rows, cid);
+    json_decref(compute(f, epoch, cid, policy, 202));
+    json_decref(await_state(f, epoch, "settled"));
+}
+
+static uint64_t paid_in(struct fake_ledger *l)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < l->n_units; i++)
+        n += l->units[i].n;
+    return n;
+}
+
+/* ---- tests ---- */
+
+static void an_epoch_is_computed_sealed_paid_and_explained(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    settle(f, "e1", 1300, "floored");
+    json_t *o = await_state(f, "e1", "settled");
+    const json_t *s = json_object_get(o, "settlement");
+    assert_int_equal(json_integer_value(json_object_get(s, "chunks")),
+                     json_integer_value(json_object_get(s, "done")));
+    uint64_t leaves = (uint64_t)json_integer_value(
+        json_object_get(json_object_get(json_object_get(o, "manifest"), "commitment"), "count"));
+    json_decref(o);
+    assert_int_equal(paid_in(f->ledger), leaves);
+    assert_true(f->ledger->available.units == 1000000 - 1000);
+    o = get(f, "/rewarder/epochs/e1/payouts?account=pool:dust", 200);
+    assert_string_equal(text(json_object_get(o, "explain"), "why"), "dust");
+    assert_true(json_integer_value(json_object_get(o, "ledger_seq")) > 0);
+    json_decref(o);
+    json_decref(get(f, "/rewarder/epochs/e1/payouts?account=nobody", 404));
+    json_decref(get(f, "/rewarder/epochs/other/payouts?account=nobody", 404));
+}
+
+static void equal_requests_join_and_different_ones_conflict(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80], other[80];
+    settle(f, "e1", 20, "weekly");
+    put_inputs(f, "e1", 20, cid);
+    json_decref(compute(f, "e1", cid, "weekly", 200));
+    json_t *o = compute(f, "e1", cid, "floored", 409);
+    assert_string_equal(text(o, "code"), "epoch_conflict");
+    json_decref(o);
+    put_inputs(f, "e1", 21, other);
+    o = compute(f, "e1", other, "weekly", 409);
+    assert_string_equal(text(o, "code"), "epoch_conflict");
+    json_decref(o);
+    assert_int_equal(paid_in(f->ledger), 20);
+}
+
+static void bad_requests_are_refused_with_their_code_and_pay_nothing(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80];
+    struct answer a;
+    put_inputs(f, "e1", 5, cid);
+    struct {
+        const char *epoch, *cid, *policy, *code;
+        int status;
+    } cases[] = {
+        {"e2", cid, "weekly", "epoch_mismatch", 422},
+        {"e1", cid, "nothing", "policy_not_found", 422},
+        {"e1", "sha256:0000000000000000000000000000000000000000000000000000000000000000", "weekly",
+         "inputs_not_found", 422},
+        {"e1", "sha256:00", "weekly", "bad_request", 400},
+        {"%2e%2e", cid, "weekly", "bad_request", 400},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *o = compute(f, cases[i].epoch, cases[i].cid, cases[i].policy, cases[i].status);
+        assert_string_equal(text(o, "code"), cases[i].code);
+        json_decref(o);
+    }
+    json_decref(compute(f, "e1", cid, "huge", 202));
+    json_t *o = await_state(f, "e1", "failed");
+    assert_string_equal(text(json_object_get(o, "failure"), "code"), "dimension_missing");
+    json_decref(o);
+    call(f, "PUT", "/rewarder/inputs", "{\"snapshot\":1}\n", "application/x-ndjson", NULL, &a);
+    assert_int_equal(a.status, 422);
+    o = json_of(&a);
+    assert_string_equal(text(o, "code"), "bad_snapshot");
+    json_decref(o);
+    call(f, "PUT", "/rewarder/inputs", "x", "text/plain", NULL, &a);
+    assert_int_equal(a.status, 415);
+    buf_fini(&a.body);
+    assert_int_equal(paid_in(f->ledger), 0);
+    /* a failed run may be posted again at once */
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_decref(await_state(f, "e1", "settled"));
+}
+
+static void a_dead_ledger_holds_runs_until_it_is_back(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80];
+    fake_ledger_set_down(f->ledger, true);
+    put_inputs(f, "e1", 600, cid);
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_t *o = await_state(f, "e1", "held");
+    assert_string_equal(text(json_object_get(o, "held"), "cause"), "ledger");
+    json_decref(o);
+    /* computing goes on meanwhile */
+    put_inputs(f, "e2", 10, cid);
+    json_decref(compute(f, "e2", cid, "weekly", 202));
+    json_decref(await_state(f, "e2", "held"));
+    assert_int_equal(paid_in(f->ledger), 0);
+    fake_ledger_set_down(f->ledger, false);
+    json_decref(await_state(f, "e1", "settled"));
+    json_decref(await_state(f, "e2", "settled"));
+    assert_true(f->ledger->available.units == 1000000 - 2000);
+}
+
+static void a_restart_remembers_everything_and_pays_nothing_twice(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80];
+    settle(f, "e1", 700, "weekly");
+    fake_ledger_set_down(f->ledger, true);
+    put_inputs(f, "e2", 700, cid);
+    json_decref(compute(f, "e2", cid, "weekly", 202));
+    json_decref(await_state(f, "e2", "held"));
+    assert_int_equal(stop(f), 0);
+    fake_ledger_set_down(f->ledger, false);
+    start(f);
+    json_decref(await_state(f, "e2", "settled"));
+    json_t *o = get(f, "/rewarder/epochs/e1/payouts?account=acct:00003", 200);
+    assert_non_null(json_object_get(o, "proof"));
+    assert_true(json_integer_value(json_object_get(o, "ledger_seq")) > 0);
+    json_decref(o);
+    json_decref(compute(f, "e2", cid, "weekly", 200));
+    assert_true(f->ledger->available.units == 1000000 - 2000);
+    uint64_t paid = paid_in(f->ledger);
+    o = post(f, "/rewarder/epochs/e1/emit", "{\"recheck\":true}", 202);
+    json_decref(o);
+    json_decref(await_state(f, "e1", "settled"));
+    assert_int_equal(paid_in(f->ledger), paid);
+}
+
+static void a_lost_registry_line_is_found_again_in_the_run_directory(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char log[160];
+    settle(f, "e1", 30, "weekly");
+    assert_int_equal(stop(f), 0);
+    snprintf(log, sizeof log, "%s/rewarder/registry.log", f->root);
+    assert_int_equal(truncate(log, 0), 0);
+    start(f);
+    json_decref(await_state(f, "e1", "settled"));
+    assert_int_equal(paid_in(f->ledger), 30);
+}
+
+static void quarantine_stops_a_run_and_release_resumes_or_discards_it(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80];
+    fake_ledger_set_down(f->ledger, true);
+    put_inputs(f, "e1", 40, cid);
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_decref(await_state(f, "e1", "held"));
+    json_t *o = post(f, "/rewarder/epochs/e1/quarantine", "{\"reason\":\"wrong week\"}", 200);
+    assert_string_equal(text(o, "state"), "quarantined");
+    json_decref(o);
+    fake_ledger_set_down(f->ledger, false);
+    o = compute(f, "e1", cid, "weekly", 409);
+    assert_string_equal(text(o, "code"), "quarantined");
+    json_decref(o);
+    json_decref(get(f, "/rewarder/epochs/e1/payouts?account=acct:00001", 409));
+    assert_int_equal(paid_in(f->ledger), 0);
+    /* it survives a restart */
+    assert_int_equal(stop(f), 0);
+    start(f);
+    json_decref(await_state(f, "e1", "quarantined"));
+    json_decref(
+        post(f, "/rewarder/epochs/e1/release", "{\"action\":\"discard\",\"reason\":\"redo\"}", 200));
+    json_decref(get(f, "/rewarder/epochs/e1", 404));
+    json_decref(compute(f, "e1", cid, "floored", 202));
+    json_decref(await_state(f, "e1", "settled"));
+}
+
+static void a_failed_worker_is_replaced_and_its_jobs_are_done(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80], epoch[16];
+    for (unsigned i = 0; i < 12; i++) {
+        snprintf(epoch, sizeof epoch, "w%u", i);
+        put_inputs(f, epoch, 2000, cid);
+        json_decref(compute(f, epoch, cid, "floored", 202));
+        if (i % 4 == 1) {
+            (void)!rt_supervisor_fail(svc_supervisor(f->svc), "worker-0");
+            (void)!rt_supervisor_fail(svc_supervisor(f->svc), "worker-1");
+        }
+        if (i % 4 == 3)
+            (void)!rt_supervisor_fail(svc_supervisor(f->svc), "emitter");
+    }
+    for (unsigned i = 0; i < 12; i++) {
+        snprintf(epoch, sizeof epoch, "w%u", i);
+        json_decref(await_state(f, epoch, "settled"));
+    }
+    assert_true(f->ledger->available.units == 1000000 - 12 * 1000);
+}
+
+static void a_pool_of_balance_pays_out_what_the_account_has(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    settle(f, "e1", 100, "all");
+    assert_true(f->ledger->available.units == 0);
+    json_t *o = get(f, "/rewarder/epochs/e1", 200);
+    const json_t *pool = json_object_get(json_object_get(o, "manifest"), "pool");
+    assert_string_equal(text(pool, "amount"), "1000000");
+    assert_string_equal(text(pool, "source"), "balance");
+    json_decref(o);
+}
+
+static void a_shadow_run_compares_policies_and_pays_nothing(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80], path[128], body[1024];
+    put_inputs(f, "e1", 50, cid);
+    snprintf(body, sizeof body,
+             "{\"inputs_cid\":\"%s\",\"against\":\"weekly\",\"policy\":{\"v\":1,\"id\":\"cand\",\"asset\":"
+             "\"ron\","
+             "\"funding_account\":\"pool:rewards\",\"dust_account\":\"pool:dust\",\"pool\":\"2000\","
+             "\"rounding\":\"floor\","
+             "\"weights\":[{\"dim\":\"points\",\"num\":1,\"den\":1}]}}",
+             cid);
+    json_t *o = post(f, "/rewarder/shadow", body, 202);
+    snprintf(path, sizeof path, "/rewarder/shadow/%s", text(o, "shadow_id"));
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    while (strcmp(text(o, "state"), "done") && !deadline_passed(by)) {
+        json_decref(o);
+        o = get(f, path, 200);
+    }
+    const json_t *diff = json_object_get(o, "diff");
+    assert_int_equal(json_integer_value(json_object_get(diff, "gained")), 50);
+    assert_int_equal(json_array_size(json_object_get(diff, "top")), 50);
+    json_decref(o);
+    json_decref(post(f, "/rewarder/shadow", body, 200));
+    assert_int_equal(paid_in(f->ledger), 0);
+}
+
+static void r12_another_tenant_sees_nothing(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct auth_keyring *keys;
+    struct buf token;
+    char other[8192];
+    size_t bad;
+    struct answer a;
+    settle(f, "e1", 10, "weekly");
+    assert_int_equal(auth_keyring_load(svc_data_key_file(f->data), &keys, NULL), ERR_OK);
+    struct str caveats[] = {STR("aud = svc-rewarder"), STR("exp < 2036-01-01T00:00:00Z"),
+                            STR("tenant = other"), STR("op in read,inputs,compute,payout")};
+    buf_init_fixed(&token, other, sizeof other - 1);
+    assert_int_equal(auth_mint(keys, (struct str){NULL, 0}, caveats, 4, &token, &bad), ERR_OK);
+    other[token.n] = '\0';
+    auth_keyring_unref(keys);
+    static const char *const paths[] = {
+        "/rewarder/epochs/e1", "/rewarder/epochs/e1/payouts?account=acct:00001",
+        "/rewarder/epochs/e1/artifacts/run.json", "/rewarder/epochs/e1/payouts.csv"};
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        call(f, "GET", paths[i], NULL, NULL, other, &a);
+        assert_int_equal(a.status, 404);
+        buf_fini(&a.body);
+        call(f, "GET", paths[i], NULL, NULL, "nonsense", &a);
+        assert_int_equal(a.status, 401);
+        buf_fini(&a.body);
+    }
+    struct buf b;
+    snapshot("default", "e9", 3, &b);
+    call(f, "PUT", "/rewarder/inputs", buf_cstr(&b), "application/x-ndjson", other, &a);
+    assert_int_equal(a.status, 403);
+    buf_fini(&a.body);
+    buf_fini(&b);
+    call(f, "POST", "/rewarder/epochs/e1/quarantine", "{\"reason\":\"x\"}", NULL, other, &a);
+    assert_int_equal(a.status, 403);
+    buf_fini(&a.body);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(an_epoch_is_computed_sealed_paid_and_explained),
+        TEST(equal_requests_join_and_different_ones_conflict),
+        TEST(bad_requests_are_refused_with_their_code_and_pay_nothing),
+        TEST(a_dead_ledger_holds_runs_until_it_is_back),
+        TEST(a_restart_remembers_everything_and_pays_nothing_twice),
+        TEST(a_lost_registry_line_is_found_again_in_the_run_directory),
+        TEST(quarantine_stops_a_run_and_release_resumes_or_discards_it),
+        TEST(a_failed_worker_is_replaced_and_its_jobs_are_done),
+        TEST(a_pool_of_balance_pays_out_what_the_account_has),
+        TEST(a_shadow_run_compares_policies_and_pays_nothing),
+        TEST(r12_another_tenant_sees_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
