@@ -57,7 +57,7 @@ void net_conn__arm(struct net_conn *c, int64_t at_ns)
 static void report(struct net_req *rq, bool complete)
 {
     struct net_server *s = rq->w->s;
-    atomic_fetch_add_explicit(&rq->w->responses, 1, memory_order_relaxed);
+    net__count(&rq->w->responses);
     net_server__completed(rq->w);
     if (!s->hooks.done)
         return;
@@ -358,7 +358,7 @@ void net_conn__open(struct net_worker *w, int fd, const struct net_peer *peer, s
     if (c->next)
         c->next->prev = c;
     w->conns = c;
-    atomic_fetch_add_explicit(&w->accepted, 1, memory_order_relaxed);
+    net__count(&w->accepted);
     if (s->hooks.conn)
         s->hooks.conn(s->hooks.ctx, 1);
     if (net_loop_add(w->loop, &c->nf, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET) != ERR_OK) {

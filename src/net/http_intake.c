@@ -149,7 +149,7 @@ static void dispatch(struct net_conn *c, struct net_req *rq)
 {
     struct net_worker *w = c->w;
     const struct net_hooks *hooks = &w->s->hooks;
-    atomic_fetch_add_explicit(&w->requests, 1, memory_order_relaxed);
+    net__count(&w->requests);
     rq->phase = NET_PHASE_HANDLER;
     if (hooks->gate && !hooks->gate(hooks->ctx, rq))
         return;

@@ -295,6 +295,12 @@ unsigned net_server__retry_after(struct net_server *s, enum err e);
 void net_server__completed(struct net_worker *w);
 void net_server__conn_gone(struct net_server *s);
 
+/* A statistic with one writer: no bus lock. */
+static inline void net__count(_Atomic uint64_t *n)
+{
+    atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
 static inline int64_t net_conn__now_ns(const struct net_conn *c)
 {
     return net_loop_now_ns(c->w->loop);

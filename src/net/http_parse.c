@@ -278,6 +278,15 @@ static enum net_http_result request_line(struct net_http_head *h, const char *bu
     return target_read(h, buf, target_at, target_n);
 }
 
+/* `p` holds token bytes, `lower` small letters and hyphens: setting one bit is enough to ignore case. */
+static bool token_is(const char *p, struct str lower)
+{
+    for (size_t i = 0; i < lower.n; i++)
+        if ((p[i] | 0x20) != lower.p[i])
+            return false;
+    return true;
+}
+
 static enum net_http_known known_field(struct str name)
 {
     static const struct {
@@ -302,7 +311,7 @@ static enum net_http_known known_field(struct str name)
     if (name.n >= sizeof first || first[name.n] == 0)
         return NET_HTTP_OTHER;
     for (size_t i = first[name.n] - 1u; i < sizeof table / sizeof *table && table[i].name.n == name.n; i++)
-        if (strncasecmp(table[i].name.p, name.p, name.n) == 0)
+        if (token_is(name.p, table[i].name))
             return table[i].known;
     return NET_HTTP_OTHER;
 }
