@@ -98,8 +98,10 @@ enum err ledger_state_read_account(const struct ledger_state *s, struct str acco
         if ((atomic_load_explicit(&row_at(s, r)->c_seq, memory_order_acquire) & ~BUSY_BIT) > head ||
             (atomic_load_explicit(&row_at(s, r)->c_seq, memory_order_relaxed) & BUSY_BIT))
             return ERR_BUSY;
-    qsort(out->lanes, out->n_lanes, sizeof *out->lanes, lane_order);
-    qsort(out->balances, out->n_balances, sizeof *out->balances, balance_order);
+    if (out->n_lanes > 1)
+        qsort(out->lanes, out->n_lanes, sizeof *out->lanes, lane_order);
+    if (out->n_balances > 1)
+        qsort(out->balances, out->n_balances, sizeof *out->balances, balance_order);
     return ERR_OK;
 }
 

@@ -22,9 +22,9 @@ struct epoch {
     uint64_t usage[ROWS_MAX];
     uint64_t weight;
     wide_u128 pool;
-    struct rewarder_policy policy;
     uint8_t rows_bytes[1024];
     struct rewarder_rows rows;
+    struct rewarder_policy policy; /* last: it ends in an open array, unused here */
 };
 
 static uint64_t seed_from_env(void)
