@@ -68,6 +68,14 @@ NODISCARD enum err ledger_stream_submit(struct ledger_service *s, struct ledger_
 NODISCARD enum err ledger_note_cached(struct ledger_service *s, uint64_t size, char out[NOTE_MAX],
                                       size_t *out_n) RT_BLOCKS;
 
+/* A millisecond's rest between two looks; wakes by itself. Readers only. */
+static inline void ledger_nap(void)
+{
+    struct os_a32 never;
+    os_a32_store(&never, 0, memory_order_relaxed);
+    (void)os_sleep_on(&never, 0, os_now_ns() + 1000000);
+}
+
 /* The OAP door. */
 void ledger_oap(struct net_oap_req *rq, void *state);
 

@@ -356,6 +356,7 @@ NODISCARD enum err ledger_client_http_open(const struct ledger_client_conf *conf
 NODISCARD enum err ledger_client_oap_open(const struct ledger_client_conf *conf,
                                           struct ledger_client **out_client);
 NODISCARD enum err ledger_client_io_run(struct rt_task *self, void *client); /* task body for either */
+void ledger_client_io_wake(struct rt_task *self, void *client); /* its wake, for svc_add_loop_task */
 
 const char *ledger_kind_name(enum ledger_kind k);   /* "mint" … */
 enum ledger_kind ledger_kind_from(struct str name); /* LEDGER_KIND_NONE when unknown */
