@@ -18,14 +18,27 @@
 #define FLAGS_MAX 32
 #define ARGS_MAX  256
 
-#define GROUP(noun) extern const struct cmd_group cmd_##noun;
+#define GROUP(noun)  extern const struct cmd_group cmd_##noun;
+#define HIDDEN(noun) extern const struct cmd_group cmd_##noun;
 #include "ron/commands.def"
 #undef GROUP
+#undef HIDDEN
 
 static const struct cmd_group *const groups[] = {
 #define GROUP(noun) &cmd_##noun,
+#define HIDDEN(noun)
 #include "ron/commands.def"
 #undef GROUP
+#undef HIDDEN
+};
+
+/* For the build and the curious: they work, but help, completion and manual do not list them. */
+static const struct cmd_group *const hidden_groups[] = {
+#define GROUP(noun)
+#define HIDDEN(noun) &cmd_##noun,
+#include "ron/commands.def"
+#undef GROUP
+#undef HIDDEN
 };
 
 static const struct cmd_flag global_flags[] = {
@@ -164,6 +177,9 @@ static const struct cmd_group *find_group(const char *noun)
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
         if (strcmp(groups[i]->noun, noun) == 0)
             return groups[i];
+    for (size_t i = 0; i < sizeof hidden_groups / sizeof hidden_groups[0]; i++)
+        if (strcmp(hidden_groups[i]->noun, noun) == 0)
+            return hidden_groups[i];
     return NULL;
 }
 
