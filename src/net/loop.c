@@ -234,6 +234,15 @@ void net_loop_at_batch_end(struct net_loop *loop, struct net_batch *b)
     loop->batches = b;
 }
 
+void net_loop_forget_batch(struct net_loop *loop, struct net_batch *b)
+{
+    for (struct net_batch **at = &loop->batches; *at; at = &(*at)->next)
+        if (*at == b) {
+            *at = b->next;
+            return;
+        }
+}
+
 static int wait_for(struct net_loop *loop, int wait_ms)
 {
     struct heap_node *top = heap_top(&loop->timers);

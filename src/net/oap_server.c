@@ -277,8 +277,10 @@ void net_oap_server_destroy(struct net_oap_server *s)
         return;
     CHECK_MAGIC(s, NET_OAP_SERVER_MAGIC);
     for (size_t i = 0; i < s->shards_count; i++)
-        if (s->shards[i].server != NULL)
+        if (s->shards[i].server != NULL) {
+            net_loop_forget_batch(s->shards[i].loop, &s->shards[i].batch);
             shard_close(&s->shards[i]);
+        }
     for (size_t i = 0; i < s->listen_count; i++) {
         free((void *)(uintptr_t)s->listen[i].bind);
         free((void *)(uintptr_t)s->listen[i].uds);

@@ -17,6 +17,7 @@ struct lane {
 };
 
 struct net_outbox {
+    struct net_server *server;
     struct rt_chan *to;
     enum rt_policy policy;
     net_outbox_refused *refused;
@@ -76,7 +77,8 @@ enum err net_outbox_create(struct net_server *s, struct rt_chan *to, enum rt_pol
     struct net_outbox *o = calloc(1, sizeof *o + lanes * sizeof(struct lane));
     if (!o)
         return ERR_NO_MEMORY;
-    *o = (struct net_outbox){.to = to, .policy = policy, .refused = refused, .ctx = ctx, .lanes_n = lanes};
+    *o = (struct net_outbox){
+        .server = s, .to = to, .policy = policy, .refused = refused, .ctx = ctx, .lanes_n = lanes};
     for (unsigned i = 0; i < lanes; i++) {
         o->lanes[i].o = o;
         o->lanes[i].batch.fn = lane_batch;
@@ -88,8 +90,10 @@ enum err net_outbox_create(struct net_server *s, struct rt_chan *to, enum rt_pol
 
 void net_outbox_destroy(struct net_outbox *o)
 {
-    for (unsigned i = 0; o && i < o->lanes_n; i++)
+    for (unsigned i = 0; o && i < o->lanes_n; i++) {
         CHECK(o->lanes[i].n == 0);
+        net_loop_forget_batch(net_server_loop(o->server, i), &o->lanes[i].batch);
+    }
     free(o);
 }
 

@@ -23,7 +23,7 @@ struct net_server;
 /* why: ERR_BUSY (full, or pushed out by a newer item), ERR_CLOSED. */
 typedef void net_outbox_refused(void *item, enum err why, void *ctx);
 
-/* policy: the channel's. Before the server runs; the outbox must outlive its loops' last iteration and be destroyed after the server. */
+/* policy: the channel's. Before the server runs; destroyed when the loops no longer run, before the server. */
 NODISCARD enum err net_outbox_create(struct net_server *s, struct rt_chan *to, enum rt_policy policy,
                                      net_outbox_refused *refused, void *ctx,
                                      struct net_outbox **out_outbox);

@@ -77,7 +77,8 @@ struct svc {
     struct svc_step steps[SVC_STEPS_MAX];
     struct svc_task_seen tasks_seen[SVC_TASKS_MAX];
     _Atomic bool draining;
-    bool started, leaked, was_ready;
+    _Atomic bool was_ready;
+    bool started, leaked;
     uint64_t log_lost_seen, spans_lost_seen;
 };
 

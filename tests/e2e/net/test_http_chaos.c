@@ -271,8 +271,8 @@ static void clients_and_handlers_at_random_never_mix_up_or_lose_a_request(void *
         pthread_join(loops[i], NULL);
     struct net_server_stats st;
     net_server_stats(server, &st);
-    net_server_destroy(server);
     net_outbox_destroy(outbox);
+    net_server_destroy(server);
     assert_int_equal(conns, 0);
     assert_int_equal(inflight, 0);
     assert_int_equal(rt_chan_depth(jobs), 0);

@@ -426,10 +426,10 @@ static void rig_stop(void)
     net_server_stop(rig.server);
     for (unsigned i = 0; i < rig.loops_n; i++)
         pthread_join(rig.loops[i], NULL);
+    net_outbox_destroy(rig.outbox);
     net_server_destroy(rig.server);
     assert_int_equal(rig.conns, 0);
     assert_int_equal(rig.inflight, 0);
-    net_outbox_destroy(rig.outbox);
     rt_chan_destroy(rig.jobs, NULL, NULL);
 }
 
