@@ -216,6 +216,8 @@ static void expire_answer(struct ledger_job *job)
     ledger_job_free(job); /* nobody waits */
 }
 
+enum { EXPIRE_BYTES = 1024 }; /* no expire record is longer */
+
 static const struct ledger_job_ops expire_ops = {NULL, expire_answer};
 
 static bool expire_unit(struct ledger_job *job, struct ledger_job_unit *u, const struct ledger_due *due,
@@ -249,7 +251,7 @@ static struct ledger_job *expire_due(struct ledger *l, uint64_t now_ms)
 {
     struct ledger_due due;
     const char *why = NULL;
-    if (!ledger_state_due(l->state, now_ms, &due) || !journal_has_room(l, ROUND_EXPIRE_MAX * 1024))
+    if (!ledger_state_due(l->state, now_ms, &due) || !journal_has_room(l, EXPIRE_BYTES + GROUP_PADDING))
         return NULL;
     struct ledger_gen *gen = gen_for(l, ROUND_EXPIRE_MAX, &why);
     struct ledger_job *job = gen == NULL ? NULL : ledger_job_take(&l->jobs, l);
@@ -262,7 +264,8 @@ static struct ledger_job *expire_due(struct ledger *l, uint64_t now_ms)
     while (job->units != NULL && job->n_units < ROUND_EXPIRE_MAX &&
            ledger_state_due(l->state, now_ms, &due)) {
         struct ledger_job_unit *u = &job->units[job->n_units];
-        if (!expire_unit(job, u, &due, now_ms))
+        if (!journal_has_room(l, job->payload_bytes + EXPIRE_BYTES + GROUP_PADDING) ||
+            !expire_unit(job, u, &due, now_ms))
             break;
         struct judging j = {l, gen, job->view, now_ms};
         enum err err = ledger_state_apply(l->state, &u->u, &u->p, NULL, l->next_seq, now_ms, &l->set.limits,

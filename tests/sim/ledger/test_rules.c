@@ -1,0 +1,301 @@
+/*
+ * Rules that hold whatever the order of arrival, the batching and the restarts: duplicates are one unit for ever, equal tuples
+ * are one unit, one debit per nonce, the same rounds give the same seqs and root in any arrival order.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "rig.h"
+
+static void open_memory(struct rig *r) RT_BLOCKS
+{
+    struct store_disk *disk;
+    assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
+    rig_init(r, disk);
+    assert_int_equal(rig_open(r), ERR_OK);
+}
+
+static void close_memory(struct rig *r) RT_BLOCKS
+{
+    ledger_close(r->l, false);
+    store_disk_destroy(r->disk);
+}
+
+static struct core_entry mint(const char *id, const char *account, uint64_t amount)
+{
+    return (struct core_entry){.id = str_from_c(id),
+                               .ts = 1,
+                               .kind = CORE_MINT,
+                               .account = str_from_c(account),
+                               .asset = STR("ron"),
+                               .amount = {amount}};
+}
+
+static struct core_entry pay(const char *id, uint64_t ts, uint64_t amount, uint64_t nonce)
+{
+    return (struct core_entry){.id = str_from_c(id),
+                               .ts = ts,
+                               .kind = CORE_TRANSFER,
+                               .account = STR("acct:a"),
+                               .to = STR("acct:b"),
+                               .asset = STR("ron"),
+                               .amount = {amount},
+                               .nonce = nonce};
+}
+
+static struct rig_outcome send(struct rig *r, const char *idem, const struct core_entry *e) RT_BLOCKS
+{
+    struct core_unit u = {idem == NULL ? (struct str){NULL, 0} : str_from_c(idem), {NULL, 0}, 0, e, 1};
+    struct rig_outcome out;
+    rig_one(r, &u, &out);
+    return out;
+}
+
+/* idem: replays, over restarts and merges of runs, change nothing and say the first seq. */
+static void i6_a_replay_changes_nothing_over_restarts_and_merges(void **state) RT_BLOCKS
+{
+    (void)state;
+    enum { UNITS = 1500 };
+    struct rig r;
+    static char ids[UNITS][16], idems[UNITS][16];
+    static uint64_t seqs[UNITS];
+    open_memory(&r);
+    struct core_entry m = mint("m", "acct:a", 1000000);
+    assert_int_equal(send(&r, "m", &m).verdict, VERDICT_COMMITTED);
+    for (unsigned i = 0; i < UNITS; i++) {
+        snprintf(ids[i], sizeof ids[i], "e%u", i);
+        snprintf(idems[i], sizeof idems[i], "u%u", i);
+        struct core_entry e = pay(ids[i], 10 + i, 1 + i % 7, i + 1);
+        struct rig_outcome o = send(&r, idems[i], &e);
+        assert_int_equal(o.verdict, VERDICT_COMMITTED);
+        seqs[i] = o.seq;
+        if (i % 60 == 0) {
+            atomic_store(&r.l->want_gen, true);
+            assert_int_equal(rig_checkpoint(&r), ERR_OK);
+        }
+        assert_true(store_sink_prepare(r.l->sink) == ERR_OK);
+    }
+    struct ledger_head before, after;
+    struct sha256 digest, again;
+    ledger_head_read(r.l, &before);
+    ledger_state_digest(r.l->state, &digest);
+    struct ledger_view *v = ledger_index_pin(&r.l->index);
+    assert_true(v->n_runs >= 2 && v->runs[0]->run.tier >= 1); /* there were merges */
+    ledger_view_unpin(v);
+    for (unsigned round = 0; round < 2; round++) {
+        for (unsigned i = 0; i < UNITS; i++) {
+            struct core_entry e = pay(round == 0 ? ids[i] : "another-id", 99999 + i, 1 + i % 7,
+                                      i + 1); /* re-stamped, re-named: the same unit */
+            struct rig_outcome o = send(&r, idems[i], &e);
+            assert_int_equal(o.verdict, VERDICT_DUPLICATE);
+            assert_int_equal(o.seq, seqs[i]);
+            struct core_entry other = pay(ids[i], 10 + i, 8 + i % 7, i + 1);
+            o = send(&r, idems[i], &other);
+            assert_int_equal(o.reason, ERR_CONFLICT);
+        }
+        ledger_close(r.l, round == 0);
+        assert_int_equal(rig_open(&r), ERR_OK);
+        assert_int_equal(ledger_safe_cause(r.l), CAUSE_NONE);
+    }
+    ledger_head_read(r.l, &after);
+    ledger_state_digest(r.l->state, &again);
+    assert_true(before.seq == after.seq && sha256_eq(&before.root, &after.root) &&
+                sha256_eq(&digest, &again));
+    close_memory(&r);
+}
+
+static void equal_tuples_without_a_name_are_one_unit(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct rig r;
+    open_memory(&r);
+    struct core_entry m = mint("m", "acct:a", 1000);
+    send(&r, "m", &m);
+    struct core_entry e = pay("x1", 5, 10, 1);
+    struct rig_outcome first = send(&r, NULL, &e);
+    assert_int_equal(first.verdict, VERDICT_COMMITTED);
+    struct core_entry again = pay("x2", 6, 10, 1);
+    struct rig_outcome second = send(&r, NULL, &again);
+    assert_int_equal(second.verdict, VERDICT_DUPLICATE);
+    assert_int_equal(second.seq, first.seq);
+    struct rig_outcome named =
+        send(&r, "named", &again); /* the same tuple under another name: its nonce is spent */
+    assert_int_equal(named.reason, ERR_NONCE_CONFLICT);
+    close_memory(&r);
+}
+
+static void a_unit_that_came_too_late_is_refused_for_good(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct rig r;
+    open_memory(&r);
+    struct core_entry m = mint("m", "acct:a", 1000);
+    struct core_unit u = {STR("late"), {NULL, 0}, (uint64_t)r.wall_ms - 1, &m, 1};
+    struct rig_outcome out;
+    rig_one(&r, &u, &out);
+    assert_int_equal(out.reason, ERR_EXPIRED);
+    u.not_after = (uint64_t)r.wall_ms + 1000;
+    rig_one(&r, &u, &out);
+    assert_int_equal(out.verdict, VERDICT_COMMITTED);
+    r.mono_ns += INT64_C(5000000000);
+    rig_one(&r, &u, &out); /* known: its first outcome, whatever the time */
+    assert_int_equal(out.verdict, VERDICT_DUPLICATE);
+    close_memory(&r);
+}
+
+static void a_stepped_wall_clock_expires_nothing_early(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct rig r;
+    open_memory(&r);
+    struct core_entry m = mint("m", "acct:a", 1000);
+    send(&r, "m", &m);
+    struct core_entry h = {.id = STR("h"),
+                           .ts = 1,
+                           .kind = CORE_HOLD,
+                           .account = STR("acct:a"),
+                           .asset = STR("ron"),
+                           .amount = {100},
+                           .nonce = 1,
+                           .hold_until = (uint64_t)r.wall_ms + 10000};
+    assert_int_equal(send(&r, "h", &h).verdict, VERDICT_COMMITTED);
+    r.wall_ms += 3600000; /* somebody sets the clock an hour ahead */
+    struct core_entry c = {.id = STR("c"),
+                           .ts = 1,
+                           .kind = CORE_CAPTURE,
+                           .account = STR("acct:a"),
+                           .to = STR("acct:b"),
+                           .asset = STR("ron"),
+                           .amount = {10},
+                           .ref_id = STR("h")};
+    assert_int_equal(send(&r, "c", &c).verdict, VERDICT_COMMITTED);
+    r.mono_ns += INT64_C(11000000000); /* eleven real seconds */
+    rig_round(&r, NULL, 0);            /* an idle round makes the expiry entry */
+    assert_int_equal(ledger_head_seq(r.l), 4);
+    struct core_entry late = c;
+    late.id = STR("c2");
+    struct rig_outcome o = send(&r, "c2", &late);
+    assert_int_equal(o.reason, ERR_HOLD_CLOSED);
+    struct ledger_account_read read = {0};
+    assert_int_equal(ledger_state_read_account(r.l->state, STR("acct:a"), 4, &read), ERR_OK);
+    assert_true(read.balances[0].available.units == 990 && read.balances[0].held.units == 0);
+    ledger_account_read_fini(&read);
+    close_memory(&r);
+}
+
+/* shuffle: any order of arrival in a round, any sink, the same seqs and root. */
+static void i8_arrival_order_in_a_round_does_not_matter(void **state) RT_BLOCKS
+{
+    (void)state;
+    enum { JOBS = 40, ROUNDS = 25 };
+    struct sha256 root = {{0}};
+    for (unsigned variant = 0; variant < 6; variant++) {
+        struct rig r;
+        struct rng rng, shuffle;
+        rng_seed(&rng, 5);
+        rng_seed(&shuffle, variant);
+        open_memory(&r);
+        uint64_t nonce[4] = {0};
+        static const char *const who[4] = {"acct:0", "acct:1", "acct:2", "acct:3"};
+        for (unsigned round = 0; round < ROUNDS; round++) {
+            static char ids[JOBS][24];
+            struct core_entry e[JOBS];
+            struct rig_outcome out[JOBS];
+            struct ledger_job *jobs[JOBS];
+            for (unsigned i = 0; i < JOBS; i++) {
+                unsigned a = (unsigned)rng_below(&rng, 4);
+                snprintf(ids[i], sizeof ids[i], "r%u-%u", round, i);
+                uint64_t ts = 1000 * round + rng_below(&rng, 5);
+                e[i] = rng_below(&rng, 3) == 0 ? mint(ids[i], who[a], 100)
+                                               : (struct core_entry){.id = str_from_c(ids[i]),
+                                                                     .kind = CORE_TRANSFER,
+                                                                     .account = str_from_c(who[a]),
+                                                                     .to = str_from_c(who[(a + 1) % 4]),
+                                                                     .asset = STR("ron"),
+                                                                     .amount = {1 + rng_below(&rng, 90)},
+                                                                     .nonce = ++nonce[a]};
+                e[i].ts = ts;
+                struct core_unit u = {str_from_c(ids[i]), {NULL, 0}, 0, &e[i], 1};
+                jobs[i] = rig_job(&r, &u, 1, &out[i]);
+            }
+            for (unsigned i = JOBS - 1; variant > 0 && i > 0; i--) {
+                unsigned k = (unsigned)rng_below(&shuffle, i + 1);
+                struct ledger_job *t = jobs[i];
+                jobs[i] = jobs[k];
+                jobs[k] = t;
+            }
+            rig_round(&r, jobs, JOBS);
+            for (unsigned a = 0; a < 4;
+                 a++) { /* what was refused is not repeated: start each round from the truth */
+                struct ledger_account_read read = {0};
+                assert_int_equal(
+                    ledger_state_read_account(r.l->state, str_from_c(who[a]), ledger_head_seq(r.l), &read),
+                    ERR_OK);
+                nonce[a] = read.n_lanes == 0 ? 0 : read.lanes[0].counter;
+                ledger_account_read_fini(&read);
+            }
+            assert_true(store_sink_prepare(r.l->sink) == ERR_OK);
+            if (variant == 3) { /* and restarts in between */
+                ledger_close(r.l, true);
+                assert_int_equal(rig_open(&r), ERR_OK);
+            }
+        }
+        struct ledger_head head;
+        ledger_head_read(r.l, &head);
+        if (variant == 0)
+            root = head.root;
+        assert_true(head.seq > 200 && sha256_eq(&root, &head.root));
+        close_memory(&r);
+    }
+}
+
+static void reverses_never_exceed_the_transfer(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct rig r;
+    open_memory(&r);
+    struct core_entry m = mint("m", "acct:a", 1000), t = pay("t", 2, 100, 1);
+    send(&r, "m", &m);
+    send(&r, "t", &t);
+    struct core_entry rev = {.id = STR("r1"),
+                             .ts = 3,
+                             .kind = CORE_REVERSE,
+                             .account = STR("acct:a"),
+                             .to = STR("acct:b"),
+                             .asset = STR("ron"),
+                             .amount = {60},
+                             .ref_id = STR("t")};
+    assert_int_equal(send(&r, "r1", &rev).reason,
+                     ERR_POLICY_DENIED); /* reverse must be allowed by policy */
+    r.l->policy = NULL;
+    assert_int_equal(send(&r, "r1", &rev).verdict, VERDICT_COMMITTED);
+    rev.id = STR("r2");
+    assert_int_equal(send(&r, "r2", &rev).reason, ERR_AMOUNT_EXCEEDS);
+    rev.amount.units = 40;
+    assert_int_equal(send(&r, "r2", &rev).verdict, VERDICT_COMMITTED);
+    rev.id = STR("r3");
+    rev.amount.units = 1;
+    assert_int_equal(send(&r, "r3", &rev).reason, ERR_AMOUNT_EXCEEDS);
+    rev.ref_id = STR("nothing");
+    assert_int_equal(send(&r, "r4", &rev).reason, ERR_REF_NOT_FOUND);
+    rev.ref_id = STR("t");
+    rev.account = STR("acct:c");
+    assert_int_equal(send(&r, "r5", &rev).reason, ERR_REF_MISMATCH);
+    close_memory(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(i6_a_replay_changes_nothing_over_restarts_and_merges),
+        cmocka_unit_test(equal_tuples_without_a_name_are_one_unit),
+        cmocka_unit_test(a_unit_that_came_too_late_is_refused_for_good),
+        cmocka_unit_test(a_stepped_wall_clock_expires_nothing_early),
+        cmocka_unit_test(i8_arrival_order_in_a_round_does_not_matter),
+        cmocka_unit_test(reverses_never_exceed_the_transfer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
