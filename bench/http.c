@@ -106,8 +106,8 @@ int main(int argc, char **argv)
     pthread_join(threads[1], NULL);
     net_server_stop(server);
     pthread_join(threads[0], NULL);
-    net_server_destroy(server);
     net_outbox_destroy(outbox);
+    net_server_destroy(server);
     rt_chan_destroy(jobs, NULL, NULL);
     return 0;
 }

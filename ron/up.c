@@ -1,34 +1,35 @@
 #include "ron/up.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "services/ledger/direct.h"
 
-void *up_wire(const struct svc_def *def, struct svc *ledger, struct svc_data *data,
-              struct ledger_client **out_client)
+/* Who calls the ledger, and so gets a client of it with a token of its own. */
+static bool calls_ledger(const struct svc_def *def)
 {
-    *out_client = NULL;
-    if (ledger == NULL || (strcmp(def->name, "wallet") != 0 && strcmp(def->name, "rewarder") != 0))
-        return NULL;
+    return strcmp(def->name, "wallet") == 0 || strcmp(def->name, "rewarder") == 0;
+}
+
+void *up_wire(const struct svc_def *def, struct svc *ledger, struct svc_data *data, struct ledger_client **out_client)
+{
     struct buf token;
-    struct ledger_client *client = NULL;
-    buf_init(&token, 16384);
-    enum err err = svc_data_ledger_token(data, def->name, &token);
-    while (err == ERR_OK && token.n > 0 && token.p[token.n - 1] == '\n')
-        buf_truncate(&token, token.n - 1);
-    if (err == ERR_OK)
-        err = ledger_direct_open(ledger, buf_str(&token), &client);
-    if (token.p != NULL)
-        explicit_bzero(token.p, token.n);
+    *out_client = NULL;
+    if (!calls_ledger(def) || !ledger)
+        return NULL;
+    buf_init(&token, 8192);
+    enum err e = svc_data_ledger_token(data, def->name, &token);
+    if (e == ERR_OK)
+        e = ledger_direct_open(ledger, buf_str(&token), out_client);
+    if (e != ERR_OK)
+        fprintf(stderr, "ron: %s will reach the ledger over its sockets (%s)\n", def->name, err_title(e));
     buf_fini(&token);
-    if (err != ERR_OK)
-        return NULL; /* the service then reaches the ledger over its sockets, or says that it cannot */
-    *out_client = client;
-    return client;
+    return *out_client;
 }
 
 void up_unwire(struct ledger_client *client)
 {
-    if (client != NULL)
+    if (client)
         ledger_client_close(client);
 }
