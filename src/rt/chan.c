@@ -1,30 +1,36 @@
 /*
- * A ring between two words.
+ * A ring of slots between two words.
  *
- *     tail word   position of the next item to come  | CLOSED | ARMED | LOCKED | WAITED
- *     head word   position of the next item to leave | CLOSED |       | LOCKED | WAITED
+ *     tail word   position of the next item to come  | CLOSED | ARMED | WAITED
+ *     head word   position of the next item to leave | CLOSED |       | WAITED
+ *     slot        number of the item in it, the item
  *
- * Positions only grow; item p lives in slot p mod ring size; head <= tail <= head + capacity. A sender
+ * Positions only grow; item p lives in slot p mod ring size; head <= tail <= head + capacity.
  *
- *   1. takes the tail side: sets LOCKED by compare-and-swap (which also tells it whether the channel is closed),
- *   2. copies items into the free slots,
- *   3. publishes: one addition moves the position, drops LOCKED, and returns whether receivers sleep (WAITED) or
- *      an event loop wants to hear (ARMED).
+ *   send      claim positions: one compare-and-swap moves the tail, fails when it is CLOSED, and returns whether
+ *             receivers sleep (WAITED) or an event loop wants to hear (ARMED). Write the items, number the slots.
+ *             Wake whom the swap told of.
+ *   receive   read items from the slots whose number is right, then take them: one compare-and-swap moves the head
+ *             and returns whether senders sleep. When it fails somebody else took them; what was read is forgotten.
  *
- * Receivers do the same on the head side; what they free is published to sleeping senders. One sender and one
- * receiver never touch the same word except to refresh what they know of the other's position, which each side
- * keeps in `seen` and renews only when it runs out. With batches all of this is paid once per batch.
+ * One atomic read-modify-write each, per item or per batch. Sender and receiver share no word but the slots: a sender
+ * looks at the head only when the room it knows of (`room_until`) is used up, a receiver at the tail only when the
+ * next slot is not numbered yet.
  *
- * A side is held for a few dozen instructions and never while waiting. Order: tail before head; only
- * rt_chan_push_drop_oldest() holds both. The tail's CLOSED is set while leaving that side, so whoever sees it knows
- * that no sender is inside and that the tail is final: "closed and head == tail" is the end, not a guess. The
- * head's CLOSED only ends the sleep of senders, who wait for that word to change.
+ * Sleeping    A receiver sleeps only while tail == head. One that goes to sleep after a position was claimed is told
+ *             so by its own RMW on the tail (word.h) and instead spins for the few instructions until the slot is
+ *             numbered; one that slept before is woken by the claimer. So the claim need not be the last act.
+ * Closing     CLOSED in the tail ends claiming: "closed and head == tail" is the end, not a guess. CLOSED in the head
+ *             only ends the sleep of senders, who wait for that word to change.
+ * Dropping    Pushers of a drop-oldest channel take turns (`turn`), so that one that made room also gets it. The
+ *             oldest is taken exactly as a receiver would, from the head with which the channel was seen full.
  *
  * Memory order
- *   LOCKED    acquire in side_take()          pairs with the release in side_leave() of the previous holder
- *   tail      release in side_leave(tail)     pairs with rt_word_load(tail) in chan_items(): slots are written
- *   head      release in side_leave(head)     pairs with rt_word_load(head) in chan_room(): slots were read
- *   sleeping  see word.h; the position, the closing and the sleeping are bits of one word
+ *   slot.number  release in chan_write()   pairs with the acquire in slot_read(): the item is there
+ *   head         release in head_move()    pairs with the acquire in chan_room(): the slot has been read
+ *   room_until   release in chan_room()    pairs with its own acquire: passes the previous line on to other senders
+ *   tail         relaxed; it hands out positions, the slots' numbers publish what is in them
+ *   sleeping     see word.h: position, closing and sleeping are bits of one word
  */
 #include "rt/chan.h"
 
@@ -34,34 +40,39 @@
 #include "rt/stop.h"
 #include "rt/word.h"
 
-#define LOCKED 2u
-#define ARMED  4u /* a receive saw the channel empty, and on_ready has not been called since */
-#define CLOSED 8u
-#define STEP   16u /* one position */
+#define ARMED  2u /* a receive saw the channel empty, and on_ready has not been called since */
+#define CLOSED 4u
+#define STEP   8u /* one position */
 
-#define STATE (~(uint64_t)(RT_WORD_WAITED | LOCKED | ARMED)) /* what a sleeper waits to see change */
+#define STATE (~(uint64_t)(RT_WORD_WAITED | ARMED)) /* what a sleeper waits to see change */
 
 enum { CHAN_MAGIC = 0x6e616863 };
 
-struct chan_side {
+struct chan_slot {
+    struct os_a64 number; /* position + 1 of the item that is, or last was, in it */
+    struct os_cell item;
+};
+
+/* What the threads at one end share; the other end stays away from its cache line. */
+struct chan_end {
     struct rt_word word;
-    uint64_t seen;         /* a position that the other side has reached at least; guarded by LOCKED */
-    struct os_count polls; /* how often to look before sleeping; a guess */
+    struct os_count looks; /* how often to look before sleeping; a guess that learns */
 } __attribute__((aligned(OS_CACHE_LINE)));
 
 struct rt_chan {
     uint32_t magic;
     struct rt_chan_spec spec;
     uint64_t mask; /* ring size - 1; the ring is a power of two, the capacity need not be */
-    void **slots;
-    struct os_count rejected;
+    struct chan_slot *slots;
+    struct os_mutex turn; /* one pusher at a time (RT_DROP_OLDEST); guards retry_rng (RT_RETRY_ONCE) */
+    struct rng retry_rng;
+    struct os_count rejected, dropped;
 
-    struct chan_side tail;
-    struct os_count high_water; /* written under tail's LOCKED */
-    struct rng retry_rng;       /* guarded by tail's LOCKED */
+    struct chan_end tail;
+    struct os_a64 room_until; /* claims below this position need not look at the head */
+    struct os_count high_water;
 
-    struct chan_side head;
-    struct os_count dropped; /* written under head's LOCKED */
+    struct chan_end head;
 };
 
 static uint64_t position(uint64_t word)
@@ -69,106 +80,122 @@ static uint64_t position(uint64_t word)
     return word / STEP;
 }
 
-/* Takes one side; returns its word as it was, without LOCKED. */
-static uint64_t side_take(struct chan_side *s)
+static struct chan_slot *chan_slot(const struct rt_chan *ch, uint64_t at)
 {
-    uint64_t word = os_a64_load(&s->word.v, memory_order_relaxed);
-    for (;;) {
-        if (word & LOCKED)
-            word = os_a64_spin(&s->word.v, word);
-        else if (os_a64_cas(&s->word.v, &word, word | LOCKED, memory_order_acquire))
-            return word;
-    }
-}
-
-/* Leaves it, adding `change`: positions (multiples of STEP) or CLOSED. Returns the word as it was. */
-static uint64_t side_leave(struct chan_side *s, uint64_t change)
-{
-    return os_a64_add(&s->word.v, change - LOCKED, memory_order_release);
-}
-
-/* Tells the receivers, or the event loop, that `n` items came; `before` is what side_leave() returned. */
-static void chan_tell_receivers(struct rt_chan *ch, uint64_t before, uint64_t n)
-{
-    if (before & RT_WORD_WAITED)
-        rt_word_wake(&ch->tail.word, n);
-    /* acq_rel: pairs with chan_arm(); only one of several senders finds the bit and calls */
-    if ((before & ARMED) && (os_a64_and(&ch->tail.word.v, ~(uint64_t)ARMED, memory_order_acq_rel) & ARMED))
-        ch->spec.on_ready(ch->spec.on_ready_arg);
-}
-
-static void chan_tell_senders(struct rt_chan *ch, uint64_t before, uint64_t n)
-{
-    if (before & RT_WORD_WAITED)
-        rt_word_wake(&ch->head.word, n);
+    return &ch->slots[at & ch->mask];
 }
 
 /*
- * Free slots before `tail`. With the tail side taken. The known head is good enough while it leaves room for n and
- * rules out a new high-water mark; otherwise the true one is read.
+ * How many of n items fit behind `tail`. The room known of is good enough while it suffices and rules out a new
+ * high-water mark; otherwise the head is read.
  */
 static uint64_t chan_room(struct rt_chan *ch, uint64_t tail, uint64_t n)
 {
+    uint64_t capacity = ch->spec.capacity;
+    uint64_t until = os_a64_load(&ch->room_until, memory_order_acquire);
     uint64_t high = os_count_get(&ch->high_water);
-    if (tail + n - ch->tail.seen > high) {
-        ch->tail.seen = position(rt_word_load(&ch->head.word));
-        uint64_t depth = tail + n - ch->tail.seen;
-        if (depth > ch->spec.capacity)
-            depth = ch->spec.capacity;
-        if (depth > high)
-            os_count_set(&ch->high_water, depth);
+    if (tail + n > until - capacity + high) {
+        uint64_t head = position(rt_word_load(&ch->head.word));
+        until = head + capacity;
+        os_a64_store(&ch->room_until, until, memory_order_release);
+        uint64_t depth = tail + n > until ? capacity : tail + n - head;
+        os_count_max(&ch->high_water, depth);
     }
-    return ch->spec.capacity - (tail - ch->tail.seen);
+    return tail + n <= until ? n : until > tail ? until - tail : 0;
 }
 
-/* Items behind `head`, with the head side taken; *out_tail is the tail word as last read, or 0. */
-static uint64_t chan_items(struct rt_chan *ch, uint64_t head, uint64_t want, uint64_t *out_tail)
+/* Claims up to n positions. ERR_BUSY: not even one. *out_word is the tail word as it was. */
+static enum err chan_claim(struct rt_chan *ch, uint64_t n, uint64_t *out_n, uint64_t *out_word)
 {
-    if (ch->head.seen - head < want) {
-        *out_tail = rt_word_load(&ch->tail.word);
-        ch->head.seen = position(*out_tail);
+    uint64_t word = os_a64_load(&ch->tail.word.v, memory_order_relaxed);
+    for (;;) {
+        if (word & CLOSED)
+            return ERR_CLOSED;
+        uint64_t count = chan_room(ch, position(word), n);
+        if (count == 0)
+            return ERR_BUSY;
+        if (os_a64_cas(&ch->tail.word.v, &word, word + count * STEP, memory_order_relaxed)) {
+            *out_n = count;
+            *out_word = word;
+            return ERR_OK;
+        }
     }
-    return ch->head.seen - head;
+}
+
+static void chan_write(struct rt_chan *ch, uint64_t at, void *item)
+{
+    struct chan_slot *slot = chan_slot(ch, at);
+    os_cell_set(&slot->item, item);
+    os_a64_store(&slot->number, at + 1, memory_order_release);
+}
+
+/* Tells the receivers, or the event loop, that n items came; `claimed` is the tail word as the claim found it. */
+static void chan_tell_receivers(struct rt_chan *ch, uint64_t claimed, uint64_t n)
+{
+    if (claimed & RT_WORD_WAITED)
+        rt_word_wake(&ch->tail.word, n);
+    /* only one of several senders finds the bit and calls */
+    if ((claimed & ARMED) && (os_a64_and(&ch->tail.word.v, ~(uint64_t)ARMED, memory_order_relaxed) & ARMED))
+        ch->spec.on_ready(ch->spec.on_ready_arg);
 }
 
 /* Puts as many of n items as fit. ERR_BUSY: none did. */
 static enum err chan_put(struct rt_chan *ch, void *const *items, size_t n, size_t *out_n)
 {
-    uint64_t word = side_take(&ch->tail);
-    if (word & CLOSED) {
-        side_leave(&ch->tail, 0);
-        return ERR_CLOSED;
-    }
-    uint64_t tail = position(word);
-    uint64_t room = chan_room(ch, tail, n);
-    uint64_t count = n < room ? n : room;
+    uint64_t count, claimed;
+    enum err e = chan_claim(ch, n, &count, &claimed);
+    if (e != ERR_OK)
+        return e;
     for (uint64_t i = 0; i < count; i++)
-        ch->slots[(tail + i) & ch->mask] = items[i];
-    uint64_t before = side_leave(&ch->tail, count * STEP);
-    if (count == 0)
-        return ERR_BUSY;
-    chan_tell_receivers(ch, before, count);
+        chan_write(ch, position(claimed) + i, items[i]);
+    chan_tell_receivers(ch, claimed, count);
     *out_n = count;
     return ERR_OK;
 }
 
-/* Takes up to `max` items. ERR_EMPTY: none; *out_tail is then the tail word with which it was empty. */
+/* The head moves from *word by n, unless somebody else moved it: false, and *word is what it is now. */
+static bool head_move(struct rt_chan *ch, uint64_t *word, uint64_t n)
+{
+    return os_a64_cas(&ch->head.word.v, word, *word + n * STEP, memory_order_release);
+}
+
+/* Reads item `at`. Its number when it is there; else the number of an older one (not yet) or a newer (long gone). */
+static uint64_t slot_read(const struct rt_chan *ch, uint64_t at, void **out_item)
+{
+    const struct chan_slot *slot = chan_slot(ch, at);
+    uint64_t number = os_a64_load(&slot->number, memory_order_acquire);
+    if (number == at + 1)
+        *out_item = os_cell_get(&slot->item);
+    return number;
+}
+
+/* Takes up to `max` items. ERR_EMPTY and ERR_CLOSED: none; *out_tail is then the tail word with which it was empty. */
 static enum err chan_take(struct rt_chan *ch, void **items, size_t max, size_t *out_n, uint64_t *out_tail)
 {
-    uint64_t head = position(side_take(&ch->head));
-    uint64_t tail = 0;
-    uint64_t there = chan_items(ch, head, max, &tail);
-    uint64_t count = max < there ? max : there;
-    for (uint64_t i = 0; i < count; i++)
-        items[i] = ch->slots[(head + i) & ch->mask];
-    uint64_t before = side_leave(&ch->head, count * STEP);
-    if (count > 0) {
-        chan_tell_senders(ch, before, count);
-        *out_n = count;
-        return ERR_OK;
+    uint64_t word = os_a64_load(&ch->head.word.v, memory_order_relaxed);
+    for (;;) {
+        uint64_t head = position(word), n = 0, number;
+        while ((number = slot_read(ch, head + n, &items[n])) == head + n + 1 && ++n < max)
+            continue;
+        if (n > 0) {
+            if (!head_move(ch, &word, n))
+                continue;
+            if (word & RT_WORD_WAITED)
+                rt_word_wake(&ch->head.word, n);
+            *out_n = n;
+            return ERR_OK;
+        }
+        if (number > head + 1) { /* others took it, and more, since we read the head */
+            word = os_a64_load(&ch->head.word.v, memory_order_relaxed);
+            continue;
+        }
+        uint64_t tail = rt_word_load(&ch->tail.word);
+        if (position(tail) == head) {
+            *out_tail = tail;
+            return tail & CLOSED ? ERR_CLOSED : ERR_EMPTY;
+        }
+        os_a64_spin(&chan_slot(ch, head)->number, number); /* claimed: its sender is about to write */
     }
-    *out_tail = tail;
-    return tail & CLOSED ? ERR_CLOSED : ERR_EMPTY;
 }
 
 struct rt_chan *rt_chan_create(const struct rt_chan_spec *spec)
@@ -195,6 +222,8 @@ struct rt_chan *rt_chan_create(const struct rt_chan_spec *spec)
         ch->spec.retry_max_ms = 150;
     }
     rng_seed(&ch->retry_rng, spec->seed);
+    os_mutex_init(&ch->turn);
+    os_a64_store(&ch->room_until, spec->capacity, memory_order_relaxed);
     rt_word_init(&ch->tail.word, spec->on_ready ? ARMED : 0);
     rt_word_init(&ch->head.word, 0);
     return ch;
@@ -213,6 +242,7 @@ void rt_chan_destroy(struct rt_chan *ch, void (*give_back)(void *item, void *arg
     }
     rt_word_fini(&ch->tail.word);
     rt_word_fini(&ch->head.word);
+    os_mutex_fini(&ch->turn);
     ch->magic = 0;
     os_free(ch->slots);
     os_free(ch);
@@ -236,35 +266,42 @@ enum err rt_chan_try_send(struct rt_chan *ch, void *item)
     return rt_chan_try_send_batch(ch, &item, 1, &n);
 }
 
-/* Looks a while before it sleeps; how long depends on whether that helped the last time. */
+/* Waits for the word to change: looks a while before it sleeps, the longer if that helped the last time. */
 RT_BLOCKS
-static enum err side_wait(struct chan_side *s, uint64_t seen, struct deadline by)
+static enum err end_wait(struct chan_end *end, uint64_t seen, struct deadline by)
 {
-    uint64_t polls = os_count_get(&s->polls);
-    for (uint64_t i = 0; i < polls; i++) {
-        os_pause();
-        if ((rt_word_load(&s->word) ^ seen) & STATE) {
-            os_count_set(&s->polls, OS_POLLS_MAX);
+    uint64_t looks = os_count_get(&end->looks);
+    for (uint64_t i = 0; i < looks; i++) {
+        for (int k = 0; k < OS_LOOK_PAUSES; k++)
+            os_pause();
+        if ((rt_word_load(&end->word) ^ seen) & STATE) {
+            os_count_set(&end->looks, OS_LOOKS_MAX);
             return ERR_OK;
         }
     }
-    os_count_set(&s->polls, polls / 2 + OS_POLLS_MIN);
-    return rt_word_wait(&s->word, seen, STATE, by, RT_STOP_HARD);
+    os_count_set(&end->looks, looks / 2 + OS_LOOKS_MIN);
+    return rt_word_wait(&end->word, seen, STATE, by, RT_STOP_HARD);
 }
 
-/* Sends, waiting for room until `by`. */
+/* Sends all of n items, waiting for room until `by`; *sent grows as they go. */
 RT_BLOCKS
-static enum err chan_send_wait(struct rt_chan *ch, void *item, struct deadline by)
+static enum err chan_send_wait(struct rt_chan *ch, void *const *items, size_t n, struct deadline by,
+                               size_t *sent)
 {
     for (;;) {
-        /* before chan_put(): what happens to the word after this, room or the end, ends the wait */
-        uint64_t head = rt_word_load(&ch->head.word);
-        size_t n;
-        enum err e = chan_put(ch, &item, 1, &n);
-        if (e != ERR_BUSY)
+        size_t some = 0;
+        enum err e = chan_put(ch, items + *sent, n - *sent, &some);
+        *sent += some;
+        if (*sent == n || (e != ERR_OK && e != ERR_BUSY))
             return e;
-        e = side_wait(&ch->head, head, by);
-        if (e != ERR_OK)
+        /* Full? Then once more with the head in hand: what happens to it from now on, room or the end, ends the wait. */
+        uint64_t head = rt_word_load(&ch->head.word);
+        e = chan_put(ch, items + *sent, n - *sent, &some);
+        if (e == ERR_BUSY)
+            e = end_wait(&ch->head, head, by);
+        else if (e == ERR_OK)
+            *sent += some;
+        if (e != ERR_OK || *sent == n)
             return e;
     }
 }
@@ -273,18 +310,30 @@ static enum err chan_send_wait(struct rt_chan *ch, void *item, struct deadline b
 RT_BLOCKS
 static enum err chan_send_retry(struct rt_chan *ch, void *item, struct deadline by)
 {
-    size_t n;
+    size_t n = 0;
     enum err e = chan_put(ch, &item, 1, &n);
     if (e != ERR_BUSY)
         return e;
-    side_take(&ch->tail); /* guards the generator */
+    os_mutex_lock(&ch->turn);
     int64_t backoff_ms = rng_between(&ch->retry_rng, ch->spec.retry_min_ms, ch->spec.retry_max_ms);
-    side_leave(&ch->tail, 0);
-    e = chan_send_wait(ch, item, deadline_min(by, deadline_in_ms(backoff_ms)));
+    os_mutex_unlock(&ch->turn);
+    e = chan_send_wait(ch, &item, 1, deadline_min(by, deadline_in_ms(backoff_ms)), &n);
     if (e != ERR_TIMEOUT)
         return e;
     os_count_add(&ch->rejected, 1);
     return ERR_BUSY;
+}
+
+enum err rt_chan_send_batch(struct rt_chan *ch, void *const *items, size_t n, struct deadline by,
+                            size_t *out_n)
+{
+    CHECK_MAGIC(ch, CHAN_MAGIC);
+    CHECK(ch->spec.policy == RT_WAIT && n > 0);
+    rt_lock_check_none("sending");
+    size_t sent = 0;
+    enum err e = chan_send_wait(ch, items, n, by, &sent);
+    *out_n = sent;
+    return e;
 }
 
 enum err rt_chan_send(struct rt_chan *ch, void *item, struct deadline by)
@@ -292,9 +341,10 @@ enum err rt_chan_send(struct rt_chan *ch, void *item, struct deadline by)
     CHECK_MAGIC(ch, CHAN_MAGIC);
     CHECK(item != NULL);
     rt_lock_check_none("sending");
+    size_t sent = 0;
     switch (ch->spec.policy) {
     case RT_WAIT:
-        return chan_send_wait(ch, item, by);
+        return chan_send_wait(ch, &item, 1, by, &sent);
     case RT_RETRY_ONCE:
         return chan_send_retry(ch, item, by);
     case RT_REJECT:
@@ -307,41 +357,46 @@ enum err rt_chan_send(struct rt_chan *ch, void *item, struct deadline by)
     UNREACHABLE();
 }
 
+/* In turn. The oldest item if the channel is still full, else NULL: a receiver was faster. */
+static void *chan_drop(struct rt_chan *ch)
+{
+    uint64_t tail =
+        position(os_a64_load(&ch->tail.word.v, memory_order_relaxed)); /* nobody else moves it */
+    uint64_t word = os_a64_load(&ch->head.word.v, memory_order_relaxed);
+    void *oldest = NULL;
+    if (tail - position(word) < ch->spec.capacity)
+        return NULL;
+    if (slot_read(ch, position(word), &oldest) != position(word) + 1 || !head_move(ch, &word, 1))
+        return NULL;
+    os_count_add(&ch->dropped, 1);
+    return oldest;
+}
+
 enum err rt_chan_push_drop_oldest(struct rt_chan *ch, void *item, void **out_dropped)
 {
     CHECK_MAGIC(ch, CHAN_MAGIC);
     CHECK(item != NULL && ch->spec.policy == RT_DROP_OLDEST);
     rt_lock_check_none("sending");
-    uint64_t word = side_take(&ch->tail);
-    if (word & CLOSED) {
-        side_leave(&ch->tail, 0);
-        return ERR_CLOSED;
-    }
-    uint64_t tail = position(word);
     void *dropped = NULL;
-    if (chan_room(ch, tail, 1) == 0) {
-        uint64_t head = position(side_take(&ch->head));
-        uint64_t gone = 0;
-        if (tail - head == ch->spec.capacity) { /* no receiver made room since chan_room() looked */
-            dropped = ch->slots[head & ch->mask];
-            os_count_add(&ch->dropped, 1);
-            gone = 1;
-        }
-        ch->tail.seen = head + gone;
-        ch->head.seen = tail;               /* the head may have passed what receivers knew */
-        side_leave(&ch->head, gone * STEP); /* nobody sleeps for room in a channel that always has some */
+    size_t n;
+    os_mutex_lock(&ch->turn);
+    enum err e = chan_put(ch, &item, 1, &n);
+    if (e == ERR_BUSY) {
+        dropped = chan_drop(ch);
+        e = chan_put(ch, &item, 1, &n); /* there is room now, whoever made it */
+        CHECK(e != ERR_BUSY);
     }
-    ch->slots[tail & ch->mask] = item;
-    chan_tell_receivers(ch, side_leave(&ch->tail, STEP), 1);
-    *out_dropped = dropped;
-    return ERR_OK;
+    os_mutex_unlock(&ch->turn);
+    if (e == ERR_OK || dropped)
+        *out_dropped = dropped;
+    return e;
 }
 
 /* Asks for on_ready. False: something came (or the end) meanwhile, so the caller must look again. */
 static bool chan_arm(struct rt_chan *ch, uint64_t seen)
 {
-    /* acq_rel: pairs with side_leave(tail); either the sender sees ARMED or we see its item */
-    return ((os_a64_or(&ch->tail.word.v, ARMED, memory_order_acq_rel) ^ seen) & STATE) == 0;
+    /* acquire: pairs with rt_chan_close(); either the sender's claim sees ARMED or we see the claim */
+    return ((os_a64_or(&ch->tail.word.v, ARMED, memory_order_acquire) ^ seen) & STATE) == 0;
 }
 
 enum err rt_chan_try_recv_batch(struct rt_chan *ch, void **items, size_t max, size_t *out_n)
@@ -374,7 +429,7 @@ enum err rt_chan_recv_batch(struct rt_chan *ch, void **items, size_t max, struct
         enum err e = chan_take(ch, items, max, out_n, &tail);
         if (e != ERR_EMPTY)
             return e;
-        e = side_wait(&ch->tail, tail, by);
+        e = end_wait(&ch->tail, tail, by);
         if (e != ERR_OK)
             return e;
     }
@@ -389,12 +444,9 @@ enum err rt_chan_recv(struct rt_chan *ch, struct deadline by, void **out_item)
 void rt_chan_close(struct rt_chan *ch)
 {
     CHECK_MAGIC(ch, CHAN_MAGIC);
-    if (side_take(&ch->tail) & CLOSED) {
-        side_leave(&ch->tail, 0);
+    if (os_a64_or(&ch->tail.word.v, CLOSED, memory_order_release) & CLOSED)
         return;
-    }
-    side_leave(&ch->tail, CLOSED);
-    /* after the tail's: a sender that sees this one (chan_send_wait) also finds the tail closed (chan_put) */
+    /* after the tail's: a sender that sees this one also finds the tail closed */
     os_a64_or(&ch->head.word.v, CLOSED, memory_order_release);
     rt_word_wake(&ch->tail.word, UINT64_MAX);
     rt_word_wake(&ch->head.word, UINT64_MAX);

@@ -72,6 +72,10 @@ NODISCARD enum err rt_chan_try_send_batch(struct rt_chan *ch, void *const *items
 /* Sends as the policy says; ERR_BUSY (reject, retry once), ERR_TIMEOUT (wait), ERR_CLOSED, ERR_CANCELED. */
 NODISCARD enum err rt_chan_send(struct rt_chan *ch, void *item, struct deadline by) RT_BLOCKS;
 
+/* RT_WAIT only: sends all n, waiting for room as needed. *out_n went, whatever is returned: the rest is the caller's. */
+NODISCARD enum err rt_chan_send_batch(struct rt_chan *ch, void *const *items, size_t n, struct deadline by,
+                                      size_t *out_n) RT_BLOCKS;
+
 /* RT_DROP_OLDEST only. *out_dropped is the item that had to go, or NULL. Fails only with ERR_CLOSED. */
 NODISCARD enum err rt_chan_push_drop_oldest(struct rt_chan *ch, void *item, void **out_dropped);
 

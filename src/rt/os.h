@@ -40,9 +40,32 @@ static inline void os_count_set(struct os_count *c, uint64_t v)
     atomic_store_explicit(&c->v, v, memory_order_relaxed);
 }
 
+static inline void os_count_max(struct os_count *c, uint64_t v)
+{
+    uint64_t old = atomic_load_explicit(&c->v, memory_order_relaxed);
+    while (old < v && !atomic_compare_exchange_weak_explicit(&c->v, &old, v, memory_order_relaxed,
+                                                             memory_order_relaxed))
+        continue;
+}
+
 static inline uint64_t os_count_get(const struct os_count *c)
 {
     return atomic_load_explicit(&c->v, memory_order_relaxed);
+}
+
+/* A pointer that may be read before it is known to be valid; something else then decides. No scheduling point. */
+struct os_cell {
+    _Atomic(void *) p;
+};
+
+static inline void os_cell_set(struct os_cell *c, void *p)
+{
+    atomic_store_explicit(&c->p, p, memory_order_relaxed);
+}
+
+static inline void *os_cell_get(const struct os_cell *c)
+{
+    return atomic_load_explicit(&c->p, memory_order_relaxed);
 }
 
 #ifdef RON_MODEL
@@ -117,9 +140,14 @@ static inline void os_pause(void)
 #endif
 }
 
-/* How often a waiter looks before it sleeps (chan.c): about what a sleep and a wake-up would cost. */
-#define OS_POLLS_MIN 8
-#define OS_POLLS_MAX 512
+/*
+ * How a waiter looks before it sleeps (chan.c): up to OS_LOOKS_MAX times, OS_LOOK_PAUSES apart. Looking too often
+ * takes the cache line away from who is about to write it: with pauses of about a microsecond it finds a handful of
+ * items instead of one. All of it costs about what a sleep and a wake-up would.
+ */
+#define OS_LOOKS_MIN   1
+#define OS_LOOKS_MAX   16
+#define OS_LOOK_PAUSES 64
 
 static inline uint32_t os_a32_load(const struct os_a32 *a, memory_order mo)
 {

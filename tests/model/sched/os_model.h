@@ -43,9 +43,10 @@ void os_mutex_fini(struct os_mutex *m);
 void os_mutex_lock(struct os_mutex *m);
 void os_mutex_unlock(struct os_mutex *m);
 
-/* Polling adds no interleaving that sleeping does not have: none in the model. */
-#define OS_POLLS_MIN 0
-#define OS_POLLS_MAX 0
+/* Looking before sleeping adds no interleaving that sleeping does not have: none in the model. */
+#define OS_LOOKS_MIN   0
+#define OS_LOOKS_MAX   0
+#define OS_LOOK_PAUSES 0
 static inline void os_pause(void)
 {
 }
