@@ -158,6 +158,7 @@ enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offs
 
 struct replay {
     struct mailbox_log *g;
+    uint32_t last_segment;
     struct sha256 root;
 };
 
@@ -181,14 +182,27 @@ static enum err replay_frame(void *ctx, const struct store_frame *f, struct stor
         if (e != ERR_OK)
             return e;
     }
+    if (g->next_group == 1 && f->group_no > 1)
+        r->root = f->prev_root; /* older segments were dropped: the journal vouches for where it begins */
     mailbox_group_root(&r->root, f->group_no, f->payload, &root, &enqs);
     if (!sha256_eq(&root, &f->new_root) || enqs != f->count2)
         return ERR_CORRUPT;
     r->root = root;
+    r->last_segment = at.segment;
     g->next_group = f->group_no + 1;
     g->next_seq = f->first_seq + f->count;
     mailbox_tail_put(&g->tail, at.segment, at.offset + STORE_FRAME_HEADER, f->payload.p, f->payload.n);
     return ERR_OK;
+}
+
+/*
+ * Called whenever the group is empty. A group that surely lands in the active segment shares its scope with the groups before it;
+ * one that may not gets a scope of its own, so that whatever segment it begins names its topics.
+ */
+static void set_scope(struct mailbox_log *g)
+{
+    bool stays = g->active_segment != 0 && store_journal_room(g->journal).active >= MAILBOX_FRAME_MAX;
+    mailbox_shard_scope(g->shard, g->active_segment, stays ? 0 : (uint32_t)g->next_group | 1);
 }
 
 enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
@@ -229,9 +243,11 @@ enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
     if (e != ERR_OK)
         return e;
     g->root = r.root;
+    g->active_segment = r.last_segment;
     e = mailbox_replay_end(shard, cfg->now);
     if (out_report->damaged)
         mailbox_shard_failed(shard);
+    set_scope(g);
     return e;
 }
 
@@ -282,5 +298,6 @@ enum err mailbox_log_commit(struct mailbox_log *g, struct mailbox_now now)
     mailbox_tail_put(&g->tail, pos.segment, (uint64_t)pos.offset + STORE_FRAME_HEADER, payload.p,
                      payload.n);
     mailbox_shard_committed(s, pos.segment, (uint64_t)pos.offset + STORE_FRAME_HEADER);
+    set_scope(g);
     return ERR_OK;
 }

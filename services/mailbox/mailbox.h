@@ -201,7 +201,6 @@ enum mailbox_job_kind {
     MAILBOX_JOB_REPROCESS,
     MAILBOX_JOB_PURGE,
     MAILBOX_JOB_TOPICS,
-    MAILBOX_JOB_COMPACT,
 };
 
 struct mailbox_job {
@@ -230,7 +229,6 @@ struct mailbox_job {
             uint16_t *attempts;
             uint32_t n;
         } release;
-        uint32_t segment;
     };
 };
 
@@ -326,7 +324,8 @@ struct mailbox_lane {
     size_t served_n, served_cap;
     struct mailbox_job *unfinished;
     struct mailbox_stream *streams;
-    uint32_t compact_at;
+    uint32_t reclaiming, reclaim_entry, reclaim_topic; /* segment being emptied, and how far */
+    bool reclaim_done;
     bool more_ticks;
     int64_t counted_at_us;
     uint32_t retention_credit;
@@ -344,7 +343,9 @@ struct mailbox_lane {
     atomic_uint topics, waiters, open_streams;
     _Atomic uint64_t reorder_depth, entries;
     _Atomic uint32_t active_segment;
-    atomic_uint compact_segment; /* asked for by the rebalancer; 0 = none */
+    atomic_uint
+        oldest_sealed;     /* the rebalancer's wish: this segment may go if little lives in it; 0 = none */
+    atomic_uint evacuated; /* the worker's answer: nothing of it is needed any more */
 };
 
 struct mailbox_operator;

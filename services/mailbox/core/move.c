@@ -53,6 +53,7 @@ enum err mailbox_shard_reappend(struct mailbox_shard *s, struct mailbox_now now,
     s->now = now;
     if (s->pending_n == s->pending_cap)
         return ERR_BUSY; /* commit first; the array grew with the sends of earlier groups */
+    mailbox_shard__name_topic(s, t);
     size_t at = s->group.n;
     if (e->state == MAILBOX_DONE) {
         struct mailbox_rec_dedup d = {.digest = e->digest,
@@ -73,13 +74,11 @@ enum err mailbox_shard_reappend(struct mailbox_shard *s, struct mailbox_now now,
     return ERR_OK;
 }
 
-enum err mailbox_shard_reappend_topic(struct mailbox_shard *s, struct mailbox_topic *t)
+void mailbox_shard_reappend_topic(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t segment)
 {
-    struct mailbox_rec_topic r = {t->chain_id, t->created_ms, t->topic_seq, t->chain,
-                                  mailbox_topic_name(t)};
     CHECK(!s->readonly);
-    mailbox_shard__wrote(s, mailbox_rec_put_topic(&s->group, t->id, &r), true);
-    return ERR_OK;
+    if (t->id && t->scope >> 32 <= segment)
+        mailbox_shard__name_topic(s, t);
 }
 
 void mailbox_shard_forget_foreign(struct mailbox_shard *s, const uint16_t *routing)

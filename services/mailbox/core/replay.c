@@ -25,7 +25,8 @@ static bool foreign(const struct mailbox_shard *s, const uint16_t *routing, uint
 
 /* ---- topics ---- */
 
-static enum err replay_topic(struct mailbox_shard *s, const struct mailbox_rec *r, const uint16_t *routing)
+static enum err replay_topic(struct mailbox_shard *s, const struct mailbox_rec *r,
+                             const struct mailbox_replay_at *at, const uint16_t *routing)
 {
     struct sha256 hash;
     mailbox_topic_hash(r->topic.name, &hash);
@@ -45,9 +46,10 @@ static enum err replay_topic(struct mailbox_shard *s, const struct mailbox_rec *
         if (e != ERR_OK)
             return e;
         t->policy = mailbox_policy_match(&s->rules->policies, r->topic.name);
-    } else if (t->topic_seq > r->topic.last_seq) {
-        return ERR_CORRUPT;
+    } else if (t->topic_seq != r->topic.last_seq || !sha256_eq(&t->chain, &r->topic.chain)) {
+        return ERR_CORRUPT; /* it repeats what is known, or something in between is missing */
     }
+    t->scope = (uint64_t)at->segment << 32;
     t->chain_id = r->topic.chain_id;
     t->created_ms = r->topic.created_ms;
     t->topic_seq = r->topic.last_seq;
@@ -310,7 +312,7 @@ enum err mailbox_replay_record(struct mailbox_shard *s, const struct mailbox_rec
     CHECK(s->replaying);
     switch (r->type) {
     case MAILBOX_REC_TOPIC:
-        return replay_topic(s, r, routing);
+        return replay_topic(s, r, at, routing);
     case MAILBOX_REC_ENQ:
     case MAILBOX_REC_MOVE:
         return replay_body(s, r, at);

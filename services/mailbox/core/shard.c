@@ -433,6 +433,16 @@ static uint32_t find_key(struct mailbox_shard *s, const struct mailbox_digest *d
     return 0;
 }
 
+void mailbox_shard__name_topic(struct mailbox_shard *s, struct mailbox_topic *t)
+{
+    struct mailbox_rec_topic r = {t->chain_id, t->created_ms, t->topic_seq, t->chain,
+                                  mailbox_topic_name(t)};
+    if (t->scope == s->scope)
+        return;
+    mailbox_shard__wrote(s, mailbox_rec_put_topic(&s->group, t->id, &r), true);
+    t->scope = s->scope;
+}
+
 static enum err topic_for_send(struct mailbox_shard *s, const struct mailbox_send *in,
                                struct mailbox_sent *out, struct mailbox_topic **out_topic)
 {
@@ -460,8 +470,8 @@ static enum err topic_for_send(struct mailbox_shard *s, const struct mailbox_sen
     t->created_ms = s->now.wall_ms;
     t->chain_id = uuid_v7((int64_t)s->now.wall_ms, random);
     mailbox_chain_genesis(in->topic, &t->chain_id, &t->chain);
-    struct mailbox_rec_topic r = {t->chain_id, t->created_ms, 0, t->chain, mailbox_topic_name(t)};
-    mailbox_shard__wrote(s, mailbox_rec_put_topic(&s->group, t->id, &r), true);
+    t->scope = UINT64_MAX;
+    mailbox_shard__name_topic(s, t);
     mailbox_shard__event(s, MAILBOX_EV_TOPIC_CREATED, t, 0, 0);
     *out_topic = t;
     return ERR_OK;
@@ -557,6 +567,7 @@ enum err mailbox_shard_send(struct mailbox_shard *s, struct mailbox_now now, con
         mailbox_slabs_free(&s->slabs, i);
         return err;
     }
+    mailbox_shard__name_topic(s, t);
     s->last_ts_ms = out.ts_ms;
     t->topic_seq++;
     t->enqueued++;

@@ -105,6 +105,7 @@ struct mailbox_shard {
     bool readonly; /* records are no longer kept: only settling goes on */
     bool replaying;
     const struct mailbox_rules *rules;
+    uint64_t scope;
     struct rng rng;
     struct mailbox_now now;
     struct mailbox_slabs slabs;
@@ -235,6 +236,16 @@ static inline bool mailbox_shard_group_full(const struct mailbox_shard *s)
 {
     return s->group.n >= MAILBOX_GROUP_BYTES || s->pending_n >= MAILBOX_GROUP_MESSAGES;
 }
+/*
+ * Every segment must tell by itself which topics its messages belong to, so that older ones can be dropped: the first message of
+ * a topic in a scope is preceded by the topic's record. The caller sets a new scope before a group that may begin a segment; the
+ * upper 32 bits are the segment the group lands in at the earliest.
+ */
+static inline void mailbox_shard_scope(struct mailbox_shard *s, uint32_t segment, uint32_t within)
+{
+    s->scope = (uint64_t)segment << 32 | within;
+}
+
 /* The group was written: its payload begins at payload_offset of segment. Empties the group. */
 void mailbox_shard_committed(struct mailbox_shard *s, uint32_t segment, uint64_t payload_offset);
 void mailbox_shard_failed(struct mailbox_shard *s); /* it was not: read-only from here on */
@@ -259,7 +270,8 @@ void mailbox_shard_check(
 /* Re-appends one entry's record, read by the caller, at the end of the journal (MOVE with its FAILs, or DEDUP). FLUSHED. */
 NODISCARD enum err mailbox_shard_reappend(struct mailbox_shard *s, struct mailbox_now now, uint32_t entry,
                                           const struct mailbox_rec *body);
-NODISCARD enum err mailbox_shard_reappend_topic(struct mailbox_shard *s, struct mailbox_topic *t);
+/* The topic's record again, unless it has one in a segment after `segment`. FLUSHED. */
+void mailbox_shard_reappend_topic(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t segment);
 
 /* ---- replay ---- */
 struct mailbox_replay_at {

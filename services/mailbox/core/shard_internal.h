@@ -29,6 +29,9 @@ void mailbox_shard__to_done(struct mailbox_shard *s, uint32_t i, bool acked, boo
 void mailbox_shard__mark_dirty(struct mailbox_shard *s, struct mailbox_topic *t);
 void mailbox_shard__credit_back(struct mailbox_shard *s, uint32_t i);
 
+/* Puts the topic's record into the group unless the scope has one. */
+void mailbox_shard__name_topic(struct mailbox_shard *s, struct mailbox_topic *t);
+
 /* Records. A read-only shard keeps none. */
 void mailbox_shard__wrote(struct mailbox_shard *s, enum err e, bool flush);
 

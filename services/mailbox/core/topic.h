@@ -25,6 +25,7 @@ struct mailbox_topic {
     struct uuid chain_id;
     struct sha256 chain; /* of topic_seq */
     uint64_t topic_seq, created_ms, last_send_ms;
+    uint64_t scope; /* where its last TOPIC record is: see mailbox_shard_scope */
     int64_t idle_since_us;
     uint32_t fifo_head, fifo_tail, heap, dlq_head, dlq_tail;
     uint32_t count[MAILBOX_STATES];

@@ -461,31 +461,81 @@ static void list_topics(struct mailbox_lane *l, struct mailbox_now now, struct m
             fill_topic(l, now, t, &q->got[q->n++]);
 }
 
-/* Re-appends what still lives in a segment, a bounded piece per turn. */
-static void compact(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS
+/*
+ * Reclaiming the oldest segment: what still lives in it is re-appended (MOVE, DEDUP, TOPIC), a bounded piece per turn; when that is
+ * durable the rebalancer may drop the file. Only worth it when little lives there.
+ */
+static bool worth_reclaiming(const struct mailbox_lane *l, uint32_t segment)
 {
-    uint32_t segment = atomic_load(&l->compact_segment);
+    const struct mailbox_segment_use *u = mailbox_shard_segment_use(&l->shard, segment);
+    uint64_t live = u->waiting_bytes + (uint64_t)u->keys * 128;
+    return live * 10 < mailbox_config(l->mb)->segment_bytes * 3;
+}
+
+static bool evacuate_entries(struct mailbox_lane *l, struct mailbox_now now, uint32_t segment) RT_BLOCKS
+{
     struct mailbox_shard *s = &l->shard;
-    if (!segment || mailbox_shard_group_full(s))
-        return;
     size_t moved = 0;
-    for (uint32_t looked = 0; looked < 4096 && moved < (64 << 10); looked++) {
-        if (++l->compact_at >= s->slabs.used) {
-            l->compact_at = 0;
-            atomic_store(&l->compact_segment, 0);
+    bool all = mailbox_shard_segment_use(s, segment)->waiting == 0 &&
+               mailbox_shard_segment_use(s, segment)->keys == 0;
+    for (uint32_t looked = 0; !all && looked < 4096 && moved < (64 << 10); looked++) {
+        if (++l->reclaim_entry >= s->slabs.used) {
+            all = true;
             break;
         }
-        struct mailbox_entry *e = mailbox_shard_entry(s, l->compact_at);
+        struct mailbox_entry *e = mailbox_shard_entry(s, l->reclaim_entry);
         struct mailbox_rec r;
         if (e->state == MAILBOX_FREE || e->segment != segment)
             continue;
-        if (mailbox_log_read(&l->log, e->segment, e->offset8, e->length64, l->read_buffer, &r) != ERR_OK)
-            continue; /* the scrub, or its delivery, will tell */
-        if (mailbox_shard_reappend(s, now, l->compact_at, &r) != ERR_OK)
+        if (mailbox_log_read(&l->log, e->segment, e->offset8, e->length64, l->read_buffer, &r) != ERR_OK ||
+            mailbox_shard_reappend(s, now, l->reclaim_entry, &r) != ERR_OK) {
+            l->reclaim_entry--; /* no room in this group, or unreadable: the segment stays and is tried again */
             break;
+        }
         moved += r.whole.n;
     }
     obs_counter_add(obs_counter(l->mb->m[MAILBOX_M_moved_bytes]), moved);
+    return all;
+}
+
+static bool evacuate_topics(struct mailbox_lane *l, uint32_t segment)
+{
+    struct mailbox_topics *ts = &l->shard.topics;
+    for (uint32_t looked = 0; looked < 1024; looked++) {
+        if (++l->reclaim_topic >= ts->slots)
+            return true;
+        if (ts->slot[l->reclaim_topic])
+            mailbox_shard_reappend_topic(&l->shard, ts->slot[l->reclaim_topic], segment);
+    }
+    return false;
+}
+
+static void reclaim(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS
+{
+    uint32_t segment = atomic_load(&l->oldest_sealed);
+    if (!segment || segment == atomic_load(&l->evacuated) || mailbox_shard_group_full(&l->shard))
+        return;
+    if (l->reclaiming != segment) {
+        if (!worth_reclaiming(l, segment))
+            return;
+        l->reclaiming = segment;
+        l->reclaim_entry = l->reclaim_topic = 0;
+        l->reclaim_done = false;
+    }
+    if (!l->reclaim_done && evacuate_entries(l, now, segment) && evacuate_topics(l, segment)) {
+        const struct mailbox_segment_use *u = mailbox_shard_segment_use(&l->shard, segment);
+        l->reclaim_done = u->waiting == 0 && u->keys == 0;
+        l->reclaim_entry = l->reclaim_topic = 0; /* what was freed and taken again meanwhile: once more */
+    }
+}
+
+/* After a group was written: what it moved is durable. */
+static void reclaimed(struct mailbox_lane *l)
+{
+    if (l->reclaiming && l->reclaim_done && l->shard.group.n == 0) {
+        atomic_store(&l->evacuated, l->reclaiming);
+        l->reclaiming = 0;
+    }
 }
 
 static void operate(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j)
@@ -514,7 +564,6 @@ static void operate(struct mailbox_lane *l, struct mailbox_now now, struct mailb
     case MAILBOX_JOB_NACK:
     case MAILBOX_JOB_EXTEND:
     case MAILBOX_JOB_RELEASE:
-    case MAILBOX_JOB_COMPACT:
         UNREACHABLE();
     }
     hold(l, j);
@@ -572,7 +621,6 @@ static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mail
     case MAILBOX_JOB_REPROCESS:
     case MAILBOX_JOB_PURGE:
     case MAILBOX_JOB_TOPICS:
-    case MAILBOX_JOB_COMPACT:
         if (l->shard.readonly) {
             refuse(j, ERR_SAFE_MODE, MAILBOX_WHY_NONE);
             return;
@@ -810,14 +858,15 @@ static void housekeeping(struct mailbox_lane *l, struct mailbox_now now) RT_BLOC
         l->retention_at_us = now.mono_us;
         mailbox_shard_retention(&l->shard, now, n);
     }
-    compact(l, now);
+    reclaim(l, now);
 }
 
 static int64_t wait_us(const struct mailbox_lane *l, struct mailbox_now now)
 {
     const struct mailbox_shard *s = &l->shard;
     int64_t until = now.mono_us + IDLE_WAIT_MS * 1000, due = mailbox_shard_next_due(s);
-    if (l->fair.jobs || l->operators || l->unfinished || atomic_load(&l->compact_segment) || l->more_ticks)
+    if (l->fair.jobs || l->operators || l->unfinished || l->more_ticks ||
+        (l->reclaiming && !l->reclaim_done))
         return 0;
     if (due < until)
         until = due;
@@ -879,6 +928,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
     end_parked(l, atomic_load(&l->mb->draining) ? INT64_MAX : now.mono_us);
     bool idle = closed == ERR_CLOSED && !l->fair.jobs && !l->operators && !l->unfinished;
     commit(l, now, idle);
+    reclaimed(l);
     publish(l);
     tell_events(l);
     if (now.mono_us - l->counted_at_us > 100000 || idle) {
