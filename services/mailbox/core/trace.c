@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum fate { WAITING, HELD, ACKED, DEAD, PURGED };
+enum fate { WAITING, HELD, UNSURE, ACKED, DEAD, PURGED };
 
 struct message {
     struct uuid id;
@@ -33,9 +33,9 @@ struct seq {
     uint64_t v;
 };
 
-static const char *const kind_names[] = {"sent",        "duplicate", "delivered", "acked",
-                                         "nacked",      "extended",  "released",  "dead",
-                                         "reprocessed", "purged",    "crash",     "restart"};
+static const char *const kind_names[] = {"sent",     "duplicate", "delivered", "acked",       "nacked",
+                                         "extended", "released",  "dead",      "reprocessed", "purged",
+                                         "unsure",   "crash",     "restart"};
 
 const char *mailbox_trace_kind_name(enum mailbox_trace_kind k)
 {
@@ -274,6 +274,10 @@ enum err mailbox_trace_feed(struct mailbox_trace *t, const struct mailbox_trace_
         t->acked += m->fate != ACKED;
         m->fate = ACKED;
         m->acked_ms = ev->at_ms;
+        return ERR_OK;
+    case MAILBOX_TRACE_UNSURE:
+        if (m->fate == HELD || m->fate == WAITING)
+            m->fate = UNSURE;
         return ERR_OK;
     case MAILBOX_TRACE_EXTENDED:
         m->lease_until_ms = ev->until_ms;

@@ -31,6 +31,7 @@ enum mailbox_trace_kind {
     MAILBOX_TRACE_DEAD,      /* id: seen in the dead-letter queue */
     MAILBOX_TRACE_REPROCESSED,
     MAILBOX_TRACE_PURGED,
+    MAILBOX_TRACE_UNSURE,  /* id, attempt: an ack whose answer was lost; it may have happened or not */
     MAILBOX_TRACE_CRASH,   /* the server went away without warning */
     MAILBOX_TRACE_RESTART, /* orderly: leases are void, acks are not */
     MAILBOX_TRACE_KINDS,

@@ -105,9 +105,11 @@ def consume(_, drain=False):
                 st, _ = c.call("/v1/ack/" + m["msg_id"], {"attempt": m["attempt"]})
                 if st == 200:
                     note(event="acked", id=m["msg_id"], attempt=m["attempt"], at_ms=at)
+                elif st is None:  # the server died over it: done or not, only a redelivery would tell
+                    note(event="unsure", id=m["msg_id"], attempt=m["attempt"], at_ms=at)
             elif what < 0.9:
                 st, _ = c.call("/v1/nack/" + m["msg_id"], {"attempt": m["attempt"], "reason": "chaos"})
-                if st == 200:
+                if st == 200 or st is None:
                     note(event="nacked", id=m["msg_id"], attempt=m["attempt"], at_ms=at)
 
 
@@ -132,7 +134,7 @@ time.sleep(VIS / 1000 + 0.2)
 consume(0, drain=True)
 server.send_signal(signal.SIGTERM)
 code = server.wait()
-order = {"sent": 0, "crash": 2, "delivered": 3, "acked": 4, "nacked": 4, "duplicate": 5}
+order = {"sent": 0, "crash": 2, "delivered": 3, "acked": 4, "nacked": 4, "unsure": 4, "duplicate": 5}
 events.sort(key=lambda e: (e["at_ms"], order[e["event"]]))
 with open(OUT, "w") as f:
     for e in events:
