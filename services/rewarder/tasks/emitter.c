@@ -414,9 +414,12 @@ enum err rewarder_emitter_run(struct rt_task *self, void *arg)
             await_seal(&e, item);
         else if (err != ERR_TIMEOUT)
             return err == ERR_CLOSED ? ERR_OK : err;
-        if (!e.r->ledger || rt_task_stopping(self))
+        if (rt_task_stopping(self))
             continue;
-        probe_ledger(&e);
+        if (!e.r->ledger)
+            e.ledger_away = true;
+        else
+            probe_ledger(&e);
         settle_what_can_be(&e);
     }
 }

@@ -1,0 +1,79 @@
+# Shared by the rewarder's scripts: starts the service on a free port in a directory of its own, and asserts.
+# shellcheck shell=bash
+set -euo pipefail
+
+DIR=$(mktemp -d)
+PID=
+trap 'stop_rewarder KILL; rm -rf "$DIR"' EXIT
+
+die() {
+    echo "FAILED: $*" >&2
+    [ -f "$DIR/log" ] && tail -20 "$DIR/log" >&2
+    exit 1
+}
+
+pause() { read -rt "$1" <> <(:) || true; } # between two looks at something that is under way
+
+free_port() { # a base port whose +10, +11 and +40 nobody listens on
+    local p q
+    while :; do
+        p=$((20000 + RANDOM % 30000))
+        for q in 10 11 40; do
+            (exec 3<>"/dev/tcp/127.0.0.1/$((p + q))") 2>/dev/null && continue 2
+        done
+        echo "$p"
+        return
+    done
+}
+
+write_policy() { # ROUNDING POOL [MORE MEMBERS]
+    cat >"$DIR/policy.json" <<X
+{"reward_policies":[{"v":1,"id":"weekly","asset":"ron","funding_account":"pool:rewards","dust_account":"pool:dust",
+"pool":"$2","rounding":"$1","weights":[{"dim":"bytes_served","num":1,"den":4},{"dim":"bytes_stored","num":1,"den":1},
+{"dim":"uptime_seconds","num":1,"den":1}]${3:-}}]}
+X
+}
+
+start_rewarder() { # [--key=value ...]
+    BASE=${BASE:-$(free_port)}
+    URL=http://127.0.0.1:$((BASE + 40))
+    "$RON" rewarder --data "$DIR/data" --base-port "$BASE" --policy.file="$DIR/policy.json" --policy_id=weekly "$@" >>"$DIR/log" 2>&1 &
+    PID=$!
+    await_http "$URL/readyz"
+    TOKEN=$(cat "$DIR/data/operator.token")
+}
+
+await_http() { # URL that answers 200
+    local i
+    for ((i = 0; i < 400; i++)); do
+        [ "$(curl -s -o /dev/null -w '%{http_code}' "$1" || true)" = 200 ] && return
+        kill -0 "$PID" 2>/dev/null || die "the service ended"
+        pause 0.05
+    done
+    die "$1 does not answer 200"
+}
+
+stop_rewarder() { # SIGNAL; the exit code is in $STATUS
+    [ -n "$PID" ] || return 0
+    kill "-${1:-TERM}" "$PID" 2>/dev/null || true
+    wait "$PID" 2>/dev/null && STATUS=0 || STATUS=$?
+    PID=
+}
+
+rewarder() { "$RON" rewarder "$@" --data "$DIR/data" --base-port "$BASE"; }
+
+await_state() { # EPOCH STATE...
+    local epoch=$1 now i
+    shift
+    for ((i = 0; i < 400; i++)); do
+        now=$(curl -s -H "Authorization: Bearer $TOKEN" "$URL/rewarder/epochs/$epoch" | jq -r .state)
+        for want in "$@"; do [ "$now" = "$want" ] && return; done
+        pause 0.05
+    done
+    die "$epoch is $now, not $*"
+}
+
+usage_csv() { # ROWS SEED: accounts in no order
+    awk -v n="$1" -v seed="$2" 'BEGIN { srand(seed); print "account,bytes_stored,bytes_served,uptime_seconds"
+        for (i = 0; i < n; i++) printf "acct:u%05d,%d,%d,%d\n", (i * 7919 + 13) % n, rand() * 1e9, rand() * 1e6, rand() * 604800 }'
+}
