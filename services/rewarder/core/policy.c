@@ -322,7 +322,9 @@ enum err rewarder_policy_create_json(const json_t *body, struct rewarder_policy 
 enum err rewarder_policy_create(struct bytes text, struct rewarder_policy **out, const char **out_member)
 {
     json_error_t why;
-    json_t *body = json_loadb((const char *)text.p, text.n, JSON_REJECT_DUPLICATES, &why);
+    json_t *body = NULL;
+    if (text.n && !memchr(text.p, 0, text.n)) /* jansson skips a NUL after a number */
+        body = json_loadb((const char *)text.p, text.n, JSON_REJECT_DUPLICATES, &why);
     *out_member = "policy";
     if (!body)
         return ERR_BAD_POLICY;
