@@ -106,13 +106,8 @@ void rewarder_keys_close(struct rewarder *r)
     r->signing_key = NULL;
 }
 
-#pragma weak ledger_client_http_open
-#pragma weak ledger_client_io_run
-
 enum err rewarder_ledger_open(const char *url, const char *token, struct ledger_client **out)
 {
-    if (!ledger_client_http_open)
-        return ERR_UNAVAILABLE;
     return ledger_client_http_open(
         &(struct ledger_client_conf){.url = url, .token = token, .inflight_max = 256}, out);
 }
