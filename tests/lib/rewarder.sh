@@ -17,7 +17,7 @@ pause() { read -rt "$1" <> <(:) || true; } # between two looks at something that
 free_port() { # a base port whose +10, +11 and +40 nobody listens on
     local p q
     while :; do
-        p=$((20000 + RANDOM % 30000))
+        p=$((10000 + RANDOM % 22000)) # below the range the kernel takes for outgoing connections
         for q in 10 11 40; do
             (exec 3<>"/dev/tcp/127.0.0.1/$((p + q))") 2>/dev/null && continue 2
         done
