@@ -22,7 +22,7 @@ asan tsan:            ## the core suites under a sanitizer
 model:                ## every interleaving model and Spin model, deeper than in check
 	@tools/setup check
 	@tools/build debug
-	@ctest --test-dir build/debug --output-on-failure -j$(JOBS) -L model
+	@RON_MODEL_SECONDS=$(or $(MODEL_SECONDS),20) ctest --test-dir build/debug --output-on-failure -j$(JOBS) -L model
 
 fuzz:                 ## every fuzzer for FUZZ_SECONDS each
 	@tools/setup check

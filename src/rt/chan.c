@@ -86,22 +86,17 @@ static struct chan_slot *chan_slot(const struct rt_chan *ch, uint64_t at)
 }
 
 /*
- * How many of n items fit behind `tail`. The room known of is good enough while it suffices and rules out a new
- * high-water mark; otherwise the head is read.
+ * The first position that is not free, as far as needed to send n items from `tail` on: what is known is good enough
+ * while it leaves room and rules out a new high-water mark; otherwise the head is read.
  */
 static uint64_t chan_room(struct rt_chan *ch, uint64_t tail, uint64_t n)
 {
-    uint64_t capacity = ch->spec.capacity;
     uint64_t until = os_a64_load(&ch->room_until, memory_order_acquire);
-    uint64_t high = os_count_get(&ch->high_water);
-    if (tail + n > until - capacity + high) {
-        uint64_t head = position(rt_word_load(&ch->head.word));
-        until = head + capacity;
+    if (tail + n + ch->spec.capacity > until + os_count_get(&ch->high_water)) {
+        until = position(rt_word_load(&ch->head.word)) + ch->spec.capacity;
         os_a64_store(&ch->room_until, until, memory_order_release);
-        uint64_t depth = tail + n > until ? capacity : tail + n - head;
-        os_count_max(&ch->high_water, depth);
     }
-    return tail + n <= until ? n : until > tail ? until - tail : 0;
+    return until;
 }
 
 /* Claims up to n positions. ERR_BUSY: not even one. *out_word is the tail word as it was. */
@@ -111,10 +106,13 @@ static enum err chan_claim(struct rt_chan *ch, uint64_t n, uint64_t *out_n, uint
     for (;;) {
         if (word & CLOSED)
             return ERR_CLOSED;
-        uint64_t count = chan_room(ch, position(word), n);
-        if (count == 0)
+        uint64_t tail = position(word);
+        uint64_t until = chan_room(ch, tail, n);
+        if (tail >= until)
             return ERR_BUSY;
+        uint64_t count = n < until - tail ? n : until - tail;
         if (os_a64_cas(&ch->tail.word.v, &word, word + count * STEP, memory_order_relaxed)) {
+            os_count_max(&ch->high_water, tail + count + ch->spec.capacity - until);
             *out_n = count;
             *out_word = word;
             return ERR_OK;

@@ -184,13 +184,8 @@ int main(int argc, char **argv)
          .timeouts = 1,
          .covers = 2},
         {.name = "cancelling_reaches_a_sleeper", .body = cancelling_reaches_a_sleeper, .covers = 2},
-        {.name = "cancelling_loses_no_wakeup",
-         .body = cancelling_loses_no_wakeup,
-         .preemptions = 2,
-         .covers = 2},
-        {.name = "soft_stop_leaves_a_hard_wait_asleep",
-         .body = soft_stop_leaves_a_hard_wait_asleep,
-         .preemptions = 3},
+        {.name = "cancelling_loses_no_wakeup", .body = cancelling_loses_no_wakeup, .covers = 2},
+        {.name = "soft_stop_leaves_a_hard_wait_asleep", .body = soft_stop_leaves_a_hard_wait_asleep},
     };
     return model_main(argc, argv, models, sizeof models / sizeof *models);
 }
