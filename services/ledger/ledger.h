@@ -229,6 +229,8 @@ bool ledger_prevalidate(struct ledger *l, struct ledger_job *job) RT_BLOCKS;
 /* Orders and judges one round; out_jobs (as many as came, plus one for expiries) go to the committer in this order. */
 void ledger_sequence(struct ledger *l, struct ledger_round *r, uint32_t commit_slots);
 uint64_t ledger_now_ms(struct ledger *l); /* sequencer only */
+/* Room in the journal for what is in flight and a full round? */
+bool ledger_has_room(struct ledger *l);
 
 /* Makes one group durable and publishes it. Not ERR_OK: safe mode was entered; outcomes are unknown. */
 NODISCARD enum err ledger_commit(struct ledger *l, struct ledger_job *const *jobs, uint32_t n) RT_BLOCKS;

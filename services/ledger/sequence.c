@@ -83,6 +83,11 @@ static bool journal_has_room(struct ledger *l, uint64_t bytes)
     return inflight + bytes + frame_max <= room.active + room.spare;
 }
 
+bool ledger_has_room(struct ledger *l)
+{
+    return journal_has_room(l, (uint64_t)l->set.commit_max_bytes);
+}
+
 /* What may have become known since the prevalidator looked: the generation then open, and those opened since. */
 static bool known_then(const struct ledger_job *job, struct core_key key, bool unit,
                        struct ledger_found *out)

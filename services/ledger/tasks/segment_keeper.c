@@ -7,7 +7,7 @@
 #include "services/ledger/service.h"
 #include "store/file_replace.h"
 
-enum { TICK_MS = 20, SEGMENTS_MAX = 65536, KEEP_UNPACKED = 2 };
+enum { TICK_MS = 5, SEGMENTS_MAX = 65536, KEEP_UNPACKED = 2 };
 
 static void keep_spare(struct ledger *l) RT_BLOCKS
 {
@@ -54,6 +54,7 @@ static enum err scrub_pace(void *ctx, const struct store_frame *f, struct store_
 {
     (void)at;
     struct scrub *s = ctx;
+    keep_spare(s->l); /* the writer must not wait for us */
     s->bytes += f->payload.n + STORE_FRAME_HEADER;
     obs_counter_add(ledger_m_counter(s->l, LEDGER_M_scrub_bytes), f->payload.n + STORE_FRAME_HEADER);
     if (s->l->set.scrub_rate == 0)

@@ -6,6 +6,8 @@
 #include "rt/task.h"
 #include "services/ledger/service.h"
 
+enum { ROOM_WAIT_MS = 2000 };
+
 static enum err catch_up(struct rt_task *self, struct ledger *l) RT_BLOCKS
 {
     while (rt_chan_depth(l->commit) > 0 || atomic_load(&l->commit_began_ns) != 0) {
@@ -31,6 +33,21 @@ static void send_round(struct ledger *l, struct ledger_round *r)
               ERR_OK); /* its slot was counted before it was judged */
     for (uint32_t i = 0; i < r->n_refused; i++)
         ledger_answer(l, r->refused[i]);
+}
+
+/*
+ * The keeper makes the next segment while we fill the last one. When it is behind, and not because the disk is full, waiting a
+ * little is better than refusing: callers meet the backpressure of the queues instead.
+ */
+static void wait_for_room(struct rt_task *self, struct ledger *l) RT_BLOCKS
+{
+    for (unsigned i = 0; i < ROOM_WAIT_MS && !ledger_has_room(l) && !atomic_load(&l->disk_pressure) &&
+                         ledger_safe_cause(l) == CAUSE_NONE;
+         i++) {
+        if (rt_task_sleep(self, deadline_in_ms(1)) != ERR_OK && rt_task_canceled(self))
+            return;
+        rt_task_beat(self);
+    }
 }
 
 static struct deadline next_wake(struct ledger *l)
@@ -68,6 +85,8 @@ enum err ledger_sequencer_run(struct rt_task *self, void *arg)
             full_since = 0;
         if (full_since != 0 && l->deps.clock->mono_ns(l->deps.clock->ctx) - full_since > 1000000000)
             obs_log(l->deps.log, OBS_WARN, "commit_backpressure", OBS_U64("depth", depth), OBS_END);
+        if (r->n > 0)
+            wait_for_room(self, l);
         ledger_sequence(l, r, slots);
         send_round(l, r);
     }
