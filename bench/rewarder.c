@@ -1,0 +1,129 @@
+/*
+ * One epoch computed, conserved and committed (all phases of the allocation; rows in memory, as mapped).
+ * usage: bench.rewarder ROWS THREADS ROUNDING POOL SALTED [split]     prints one JSON object; `split` stops before the tree
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "base/buf.h"
+#include "base/rng.h"
+#include "services/rewarder/core/calc.h"
+#include "services/rewarder/core/snapshot.h"
+
+struct crew {
+    struct rewarder_calc *calc;
+    enum rewarder_phase phase;
+    atomic_ullong next;
+};
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void *parts(void *arg)
+{
+    struct crew *w = arg;
+    uint64_t n = rewarder_calc_parts(w->calc, w->phase);
+    for (uint64_t i; (i = atomic_fetch_add(&w->next, 1)) < n;)
+        if (rewarder_calc_part(w->calc, w->phase, i) != ERR_OK)
+            abort();
+    return NULL;
+}
+
+static void run_phase(struct rewarder_calc *calc, enum rewarder_phase phase, unsigned threads)
+{
+    struct crew w = {calc, phase, 0};
+    pthread_t t[16];
+    for (unsigned i = 1; i < threads; i++)
+        if (pthread_create(&t[i], NULL, parts, &w))
+            abort();
+    parts(&w);
+    for (unsigned i = 1; i < threads; i++)
+        pthread_join(t[i], NULL);
+    if (rewarder_calc_close(calc, phase) != ERR_OK)
+        abort();
+}
+
+static long rss_kib(void)
+{
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return u.ru_maxrss;
+}
+
+/* Canonical rows directly, so that the peak memory is that of the computation. */
+static uint8_t *make_rows(uint64_t count, bool salted, struct rewarder_rows *out)
+{
+    static const struct str dims[] = {STR_INIT("bytes_served"), STR_INIT("bytes_stored"),
+                                      STR_INIT("uptime_seconds")};
+    static const uint8_t salt[16] = {1, 2, 3};
+    struct rng g;
+    struct rewarder_rows head = {
+        .tenant = STR_INIT("default"), .epoch = STR_INIT("e"), .dim_count = 3, .count = count};
+    memcpy(head.dims, dims, sizeof dims);
+    if (salted)
+        head.salt = (struct bytes){salt, sizeof salt};
+    uint8_t *p = malloc(REWARDER_ROWS_HEADER_MAX + count * 40);
+    size_t at = rewarder_rows_header(&head, p);
+    rng_seed(&g, 1);
+    for (uint64_t i = 0; i < count; i++) {
+        p[at] = (uint8_t)sprintf((char *)p + at + 1, "acct:%09llu", (unsigned long long)i);
+        at += 1u + p[at];
+        be64_put(p + at, rng_below(&g, 1000000000));
+        be64_put(p + at + 8, rng_below(&g, 1000000000));
+        be64_put(p + at + 16, rng_below(&g, 604800));
+        at += 24;
+    }
+    if (rewarder_rows_open((struct bytes){p, at}, out) != ERR_OK)
+        abort();
+    return p;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 6)
+        return 2;
+    uint64_t count = strtoull(argv[1], NULL, 10);
+    unsigned threads = (unsigned)atoi(argv[2]), index;
+    bool split_only = argc > 6 && !strcmp(argv[6], "split");
+    struct rewarder_rows rows;
+    struct rewarder_policy *policy;
+    struct rewarder_calc *calc;
+    const char *member;
+    struct buf text;
+    uint8_t *bytes = make_rows(count, atoi(argv[5]) != 0, &rows);
+    buf_init(&text, 4096);
+    buf_printf(
+        &text,
+        "{\"v\":1,\"id\":\"p\",\"asset\":\"ron\",\"funding_account\":\"pool:rewards\",\"dust_account\":"
+        "\"pool:dust\","
+        "\"pool\":\"%s\",\"rounding\":\"%s\",\"weights\":[{\"dim\":\"bytes_served\",\"num\":1,\"den\":4},"
+        "{\"dim\":\"bytes_stored\",\"num\":1,\"den\":1},{\"dim\":\"uptime_seconds\",\"num\":1,\"den\":1}]}",
+        argv[4], argv[3]);
+    if (rewarder_policy_create(buf_bytes(&text), &policy, &member) != ERR_OK)
+        return 2;
+    long before = rss_kib();
+    double t0 = seconds();
+    if (rewarder_calc_create(&rows, policy, policy->pool, 65536, &calc, &index) != ERR_OK)
+        return 1;
+    enum rewarder_phase last = split_only ? REWARDER_AMOUNTS : REWARDER_COMMIT;
+    for (enum rewarder_phase ph = REWARDER_SCORES; ph <= last; ph++)
+        run_phase(calc, ph, threads);
+    double took = seconds() - t0;
+    printf("{\"seconds\": %.4f, \"per_s\": %.0f, \"bytes_per_row\": %.1f, \"with_rows\": %.1f}\n", took,
+           (double)count / took, (double)(rss_kib() - before) * 1024 / (double)count,
+           (double)(rss_kib() - before) * 1024 / (double)count + (double)rows.all.n / (double)count);
+    rewarder_calc_destroy(calc);
+    rewarder_policy_destroy(policy);
+    buf_fini(&text);
+    free(bytes);
+    return 0;
+}
