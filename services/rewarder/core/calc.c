@@ -1,11 +1,23 @@
 #include "services/rewarder/core/calc.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/check.h"
 #include "services/rewarder/core/calc_internal.h"
 
-enum { LEAVES_PER_PART = 65536 };
+enum { LEAVES_PER_PART = 65536, HUGE_PAGE = 2 << 20 };
+
+/* Large columns are written once, front to back: with huge pages that is a few hundred faults instead of tens of thousands. */
+static void *alloc_large(size_t n)
+{
+    if (n < 4 * HUGE_PAGE)
+        return malloc(n ? n : 1);
+    void *p = aligned_alloc(HUGE_PAGE, (n + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    if (p)
+        (void)madvise(p, n, MADV_HUGEPAGE); /* a hint: without it everything works, slower */
+    return p;
+}
 
 static const char *const phase_names[] = {"scores", "split", "amounts", "table", "conserve", "commit"};
 
@@ -48,9 +60,9 @@ static void cut_parts(struct rewarder_calc *c, uint64_t partition_rows)
 static bool alloc_columns(struct rewarder_calc *c)
 {
     size_t n = c->rows->count ? c->rows->count : 1;
-    c->score = malloc(n * sizeof *c->score);
-    c->remainder = malloc(n * sizeof *c->remainder);
-    c->amount = malloc(n * sizeof *c->amount);
+    c->score = alloc_large(n * sizeof *c->score);
+    c->remainder = alloc_large(n * sizeof *c->remainder);
+    c->amount = alloc_large(n * sizeof *c->amount);
     c->rank = calloc(n, sizeof *c->rank);
     return c->score && c->remainder && c->amount && c->rank;
 }
@@ -295,7 +307,7 @@ static enum err lay_out(struct rewarder_calc *c)
     c->records_at = REWARDER_PAY_HEAD + 32u * c->rows->dim_count;
     c->heap_at = c->records_at + c->record_count * c->stride;
     c->file_n = c->heap_at + heap + (has_dust ? dust.n : 0) + 32;
-    c->file = malloc(c->file_n);
+    c->file = alloc_large(c->file_n);
     if (!c->file)
         return ERR_NO_MEMORY;
     write_head(c);
