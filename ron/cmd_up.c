@@ -46,6 +46,20 @@ static void bold(const struct up *up, const char *text)
     printf(up->global->color ? "\033[1m%s\033[0m" : "%s", text);
 }
 
+/* The operator's capability goes into the part of the link that browsers send to nobody. Only a person sees it: a
+ * terminal, never a log. */
+static void print_console_link(const struct up *up)
+{
+    char text[4096];
+    struct buf b;
+    buf_init_fixed(&b, text, sizeof text - 1);
+    if (up->global->json || !isatty(STDOUT_FILENO) || svc_data_operator_token(up->data, &b) != ERR_OK)
+        return;
+    for (size_t i = 0; i < up->count; i++)
+        if (strcmp(svc_def(up->services[i])->name, "console") == 0)
+            printf("\n  open       http://127.0.0.1:%d/#token=%.*s\n", svc_port(up->services[i]), (int)b.n, text);
+}
+
 static void print_screen(const struct up *up)
 {
     double ms = (double)(clock_mono_ns(clock_real()) - up->started_ns) / 1e6;
@@ -69,6 +83,7 @@ static void print_screen(const struct up *up)
             printf("\n  token      %.*s\n", (int)b.n, text);
     } else
         printf("\n  data       %s\n  token      %s   (may do anything; keep it)\n", up->global->data, token);
+    print_console_link(up);
     char flags[64] = "";
     if (up->global->base_port != 7400)
         snprintf(flags, sizeof flags, " --base-port %d", up->global->base_port);

@@ -1,0 +1,266 @@
+// Drives the console in Chromium: browse.mjs URL TOKEN_FILE SCREENS PROFILE
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const [url, tokenFile, screens, profile] = process.argv.slice(2);
+const token = readFileSync(tokenFile, "utf8").trim();
+const FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--enable-unsafe-swiftshader",
+];
+const VIEWS = ["overview", "topology", "ledger", "wallet", "mailbox", "rewarder", "edge", "operations"];
+const api = async (service, path, init = {}) =>
+    fetch(`${url}/api/${service}${path}`, { ...init, headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json", ...init.headers } });
+
+const context = await chromium.launchPersistentContext(profile, {
+    executablePath: "/usr/bin/chromium",
+    headless: true,
+    args: FLAGS,
+    viewport: { width: 1360, height: 900 },
+    colorScheme: "light",
+    reducedMotion: "reduce",
+});
+const wrong = [];
+const outside = new Set();
+const watch = (page) => {
+    // What a refused or unreachable service answers is the view's business; everything else on the console is a bug.
+    page.on("console", (m) => {
+        if (m.type() === "error" && !m.text().startsWith("Failed to load resource")) wrong.push(`${page.url()}: ${m.text()}`);
+    });
+    page.on("pageerror", (e) => wrong.push(`${page.url()}: ${e.stack}`));
+    page.on("request", (r) => {
+        const { protocol, hostname } = new URL(r.url());
+        if (!["data:", "blob:"].includes(protocol) && hostname !== "127.0.0.1") outside.add(r.url());
+    });
+};
+const page = context.pages()[0] ?? (await context.newPage());
+page.setDefaultTimeout(10000);
+watch(page);
+
+const runs = {};
+for (const s of ["ledger", "wallet", "mailbox", "rewarder", "edge"]) runs[s] = (await api(s, "/metrics")).ok;
+console.log("running:", Object.keys(runs).filter((s) => runs[s]).join(" "));
+
+const settled = async (p) => {
+    await p.waitForSelector("main h1");
+    await p.waitForFunction(() => !document.querySelector(".skeleton"));
+};
+const visit = async (p, view) => {
+    await p.goto(`${url}/#/${view}`);
+    await p.waitForSelector(`main[data-view="${view.split("/")[0]}"]`);
+    await settled(p);
+};
+const shoot = (p, name, fullPage = true) => p.screenshot({ path: `${screens}/${name}.png`, fullPage });
+
+async function tokenIsAsked() {
+    await visit(page, "operations");
+    await page.getByText("need a capability").waitFor();
+    await shoot(page, "no-capability");
+}
+
+async function tokenIsTakenFromTheLink() {
+    await page.goto("about:blank");
+    await page.goto(`${url}/#token=${token}`);
+    await page.waitForSelector(".token.has");
+    assert.ok(!page.url().includes("token"), "the token stays in the address bar");
+    assert.equal(await page.evaluate(() => sessionStorage.getItem("ron.token")), token);
+    assert.equal(await page.evaluate(() => JSON.stringify({ ...localStorage }).includes("MDA")), false, "the token is stored for good");
+}
+
+async function aWholeLifeInTheMailbox() {
+    const fill = async (card, label, value) => card.getByLabel(label, { exact: false }).first().fill(value);
+    await visit(page, "mailbox/orders");
+    const send = page.locator(".card", { has: page.getByRole("heading", { name: "Send", exact: true }) });
+    const receive = page.locator(".card", { has: page.getByRole("heading", { name: "Receive", exact: true }) });
+    const dead = page.locator(".card", { has: page.getByRole("heading", { name: "Dead letters" }) });
+    for (const [i, text] of ['{"order":1001,"total":"2500"}', "not what the consumer expects"].entries()) {
+        await fill(send, "Payload", text);
+        await fill(send, "Idempotency key", `order-${1001 + i}`);
+        await send.getByRole("button", { name: "Send" }).click();
+        await send.getByText(`message ${i + 1} of its topic`).waitFor();
+    }
+    await receive.getByRole("button", { name: "Receive" }).click();
+    await receive.locator(".lease").nth(1).waitFor();
+    await receive.locator(".lease", { hasText: "1001" }).getByRole("button", { name: "Ack", exact: true }).click();
+    await receive.getByText("acked", { exact: true }).waitFor();
+    await receive.locator(".lease", { hasText: "not what" }).getByRole("button", { name: "Dead" }).click();
+    await dead.getByText("declared dead by hand").waitFor();
+    await shoot(page, "mailbox-life");
+    await dead.getByRole("button", { name: "Reprocess", exact: true }).click();
+    await dead.getByText("on their way back").waitFor();
+    await dead.getByText("None", { exact: true }).waitFor();
+}
+
+async function waitForFunds() {
+    // An outcome is a receipt; nothing to wait for beyond it.
+    const form = page.locator(".card", { has: page.getByRole("heading", { name: "Move money" }) });
+    await form.getByRole("button", { name: "Issue", exact: true }).first().click();
+    await form.getByLabel("To").fill("acct:alice");
+    await form.getByLabel("Amount").fill("1 000 000");
+    await form.locator(".form-end button").click();
+    await page.locator('.checks[data-verdict="good"]').waitFor();
+}
+
+async function aTransferIsProvenInTheBrowser() {
+    await visit(page, "wallet");
+    await waitForFunds();
+    const form = page.locator(".card", { has: page.getByRole("heading", { name: "Move money" }) });
+    await form.getByRole("button", { name: "Transfer", exact: true }).first().click();
+    await form.getByLabel("From").fill("acct:alice");
+    await form.getByLabel("To").fill("acct:shop");
+    await form.getByLabel("Amount").fill("250000");
+    await form.getByLabel("Memo").fill("two chairs");
+    await form.locator(".form-end button").click();
+    await page.locator(".receipt", { hasText: "two chairs" }).waitFor();
+    await page.locator('.checks[data-verdict="good"]').waitFor();
+    assert.equal(await page.locator(".checks li.good").count(), await page.locator(".checks li").count(), "every check is done and good");
+    await page.locator(".balance", { hasText: "acct:shop" }).getByText("250").waitFor();
+    await shoot(page, "wallet-receipt");
+
+    await form.getByRole("button", { name: "Hold", exact: true }).first().click();
+    await form.getByLabel("From").fill("acct:alice");
+    await form.getByLabel("To").fill("acct:shop");
+    await form.getByLabel("Amount").fill("9900");
+    await form.locator(".form-end button").click();
+    await page.getByRole("link", { name: "Capture or release it" }).click();
+    await form.getByLabel("Amount").fill("9000");
+    await form.locator(".form-end button").click();
+    await page.locator(".receipt", { hasText: "Given back" }).waitFor();
+    await page.locator('.checks[data-verdict="good"]').waitFor();
+
+    await form.getByRole("button", { name: "Transfer", exact: true }).first().click();
+    await form.getByLabel("From").fill("acct:shop");
+    await form.getByLabel("To").fill("acct:alice");
+    await form.getByLabel("Amount").fill("99999999");
+    await form.locator(".form-end button").click();
+    await page.getByText("The account has not enough available.").waitFor();
+}
+
+async function seedLedger() {
+    const entry = (id, kind, account, amount, more = {}) => ({ id, ts: Date.now(), kind, account, asset: "ron", amount, ...more });
+    const units = [
+        { idem_id: "console:mint:1", entries: [entry("console-1", "mint", "acct:dora", "500000")] },
+        { idem_id: "console:mint:2", entries: [entry("console-2", "mint", "pool:rewards", "100000")] },
+        ...Array.from({ length: 6 }, (_, i) => ({
+            idem_id: `console:pay:${i}`,
+            entries: [entry(`console-pay-${i}`, "transfer", "acct:dora", String(1000 * (i + 1)), { to: `acct:shop-${i % 3}`, nonce: String(i + 1) })],
+        })),
+    ];
+    for (const unit of units) {
+        const r = await api("ledger", "/v1/ingest", { method: "POST", body: JSON.stringify({ units: [unit] }) });
+        assert.equal(r.status, 200, await r.text());
+    }
+}
+
+async function anEntryIsProvenAndATamperedOneIsNot() {
+    await visit(page, "ledger");
+    await page.getByText("signature good").waitFor();
+    await shoot(page, "ledger");
+    await page.locator(".entries").getByRole("link", { name: "Verify" }).nth(1).click();
+    await page.locator('.checks[data-verdict="good"]').waitFor();
+    await page.getByText("Proven in this browser").waitFor();
+    await shoot(page, "ledger-proof");
+    await page.getByLabel("Change one digit").check();
+    await page.locator('.checks[data-verdict="bad"]').waitFor();
+    await page.getByLabel("Change one digit").uncheck();
+    await page.locator('.checks[data-verdict="good"]').waitFor();
+}
+
+async function anEpochIsPaidAndExplained() {
+    await visit(page, "rewarder");
+    const rows = Array.from({ length: 40 }, (_, i) => `acct:worker-${String(i).padStart(2, "0")},${Math.round(5 + 400 * Math.abs(Math.sin(i * 1.7)) ** 3)}`);
+    await page.getByLabel("Epoch").fill("2026-W41");
+    await page.getByLabel("Usage").fill(["account,points", ...rows].join("\n"));
+    await page.getByRole("button", { name: "Compute" }).click();
+    await page.getByText("add up to the pool exactly").waitFor();
+    await page.locator(".plot .column").first().waitFor();
+    await page.locator(".rows button").first().click();
+    await page.locator('.checks[data-verdict="good"]').waitFor();
+    await page.locator(".card", { has: page.getByRole("heading", { name: "Epoch 2026-W41" }) }).getByText("settled", { exact: true }).waitFor();
+    await shoot(page, "rewarder-epoch");
+}
+
+async function theMapIsDrawn() {
+    await visit(page, "edge");
+    await page.locator('.map[data-drawn="true"]').waitFor();
+    await shoot(page, "edge-map");
+}
+
+async function theLogLevelIsSet() {
+    await visit(page, "operations");
+    const card = page.locator("#ops-mailbox");
+    await card.getByLabel("Log level").selectOption("error");
+    await card.getByText("logs from error on").waitFor();
+    assert.equal((await (await api("mailbox", "/admin/log-level")).json()).level, "error");
+}
+
+async function keyboardReachesEverything() {
+    await visit(page, "overview");
+    await page.reload();
+    await settled(page);
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate(() => document.activeElement?.className), "skip", "the skip link comes first");
+    await page.keyboard.press("Enter");
+    assert.equal(await page.evaluate(() => document.activeElement?.id), "main");
+    const unnamed = await page.evaluate(() =>
+        [...document.querySelectorAll("button, a, input, select, textarea")]
+            .filter((e) => !(e.textContent?.trim() || e.getAttribute("aria-label") || e.closest("label")))
+            .map((e) => e.outerHTML.slice(0, 80)),
+    );
+    assert.deepEqual(unnamed, [], "controls without a name");
+}
+
+async function everyViewInEveryDress() {
+    for (const scheme of ["light", "dark"]) {
+        await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+        for (const view of VIEWS) {
+            await visit(page, view);
+            await shoot(page, `${view}-${scheme}`);
+        }
+    }
+    for (const s of Object.keys(runs).filter((s) => runs[s])) {
+        await visit(page, `topology/${s}`);
+        await page.locator(".drawing .task").first().waitFor();
+        await shoot(page, `topology-${s}`);
+    }
+    await page.emulateMedia({ colorScheme: "light", reducedMotion: "reduce" });
+    await page.setViewportSize({ width: 390, height: 844 });
+    for (const view of VIEWS) {
+        await visit(page, view);
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+        assert.ok(wide <= 0, `${view} is ${wide} px wider than a phone`);
+        await shoot(page, `${view}-phone`);
+    }
+    await page.setViewportSize({ width: 1360, height: 900 });
+}
+
+const steps = [
+    tokenIsAsked,
+    tokenIsTakenFromTheLink,
+    runs.mailbox && aWholeLifeInTheMailbox,
+    runs.ledger && seedLedger,
+    runs.ledger && anEntryIsProvenAndATamperedOneIsNot,
+    runs.wallet && runs.ledger && aTransferIsProvenInTheBrowser,
+    runs.rewarder && runs.ledger && anEpochIsPaidAndExplained,
+    runs.edge && theMapIsDrawn,
+    runs.mailbox && theLogLevelIsSet,
+    keyboardReachesEverything,
+    everyViewInEveryDress,
+].filter(Boolean);
+let status = 0;
+for (const step of steps) {
+    const began = Date.now();
+    try {
+        await step();
+        console.log(`ok ${step.name} (${Date.now() - began} ms)`);
+    } catch (e) {
+        status = 1;
+        await shoot(page, "failed-" + step.name).catch(() => {});
+        console.log(`FAILED ${step.name}: ${e.message}`);
+    }
+}
+await context.close();
+for (const w of wrong) console.log("console:", w);
+for (const o of outside) console.log("outside request:", o);
+process.exit(wrong.length || outside.size ? 1 : status);
