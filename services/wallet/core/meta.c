@@ -42,8 +42,8 @@ enum err wallet_meta_decode(struct bytes b, struct wallet_meta *out)
     if (b.n < 2 || b.p[0] != 1 || b.p[1] > (WALLET_META_EXPIRES_IN | WALLET_META_AMOUNT))
         return ERR_CORRUPT;
     m.flags = b.p[1];
-    if (!take(b, &at, 1, 64, &m.tenant) || !take(b, &at, 1, 128, &m.key) || !take(b, &at, 0, 160, &m.memo) ||
-        !take(b, &at, 0, 128, &m.payee) || at != b.n)
+    if (!take(b, &at, 1, 64, &m.tenant) || !take(b, &at, 1, 128, &m.key) ||
+        !take(b, &at, 0, 160, &m.memo) || !take(b, &at, 0, 128, &m.payee) || at != b.n)
         return ERR_CORRUPT;
     *out = m;
     return ERR_OK;

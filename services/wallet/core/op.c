@@ -5,7 +5,8 @@
 #include "base/json_write.h"
 #include "base/sha256.h"
 
-static const char *const kind_names[WALLET_KIND_COUNT] = {"issue", "transfer", "burn", "hold", "capture", "release"};
+static const char *const kind_names[WALLET_KIND_COUNT] = {"issue", "transfer", "burn",
+                                                          "hold",  "capture",  "release"};
 
 const char *wallet_kind_name(enum wallet_kind kind)
 {
@@ -63,7 +64,8 @@ void wallet_request_canonical(const struct wallet_op *op, struct buf *out)
 }
 
 /* SHA-256 of tag, tenant, key and more, each but the last followed by a zero byte. */
-static void hash_named(struct str tag, struct str tenant, struct str key, const struct str *more, struct sha256 *out)
+static void hash_named(struct str tag, struct str tenant, struct str key, const struct str *more,
+                       struct sha256 *out)
 {
     static const uint8_t zero[1] = {0};
     const struct bytes sep = {zero, 1};

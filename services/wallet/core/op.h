@@ -16,7 +16,15 @@
 #include "base/err.h"
 #include "base/money.h"
 
-enum wallet_kind { WALLET_ISSUE, WALLET_TRANSFER, WALLET_BURN, WALLET_HOLD, WALLET_CAPTURE, WALLET_RELEASE, WALLET_KIND_COUNT };
+enum wallet_kind {
+    WALLET_ISSUE,
+    WALLET_TRANSFER,
+    WALLET_BURN,
+    WALLET_HOLD,
+    WALLET_CAPTURE,
+    WALLET_RELEASE,
+    WALLET_KIND_COUNT
+};
 
 enum {
     WALLET_TXID_CHARS = 36,    /* with terminator */
@@ -55,8 +63,8 @@ void wallet_txid(struct str tenant, struct str key, struct str canonical, char o
 void wallet_idem_id(struct str tenant, struct str key, char out[WALLET_IDEM_ID_CHARS]);
 
 /* Grammar of what a client sends. */
-bool wallet_is_txid(struct str s);   /* ^tx_[0-9a-f]{32}$ */
-bool wallet_is_memo(struct str s);   /* 1-160 bytes, no control characters; UTF-8 was checked by the reader */
+bool wallet_is_txid(struct str s); /* ^tx_[0-9a-f]{32}$ */
+bool wallet_is_memo(struct str s); /* 1-160 bytes, no control characters; UTF-8 was checked by the reader */
 bool wallet_is_tenant(struct str s); /* ^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$ */
 /* Idempotency-Key: bare or as a quoted string; *out_key is what stands inside. ERR_SYNTAX. */
 NODISCARD enum err wallet_key_parse(struct str header, struct str *out_key);

@@ -1,0 +1,39 @@
+/*
+ * A POST as it was asked for: token, key, members, names. Everything before the idempotency store is consulted.
+ *
+ * Ownership   Lies in the request's arena; holds a reference to the capability until wallet_post_free.
+ */
+#ifndef RON_WALLET_API_REQUEST_H
+#define RON_WALLET_API_REQUEST_H
+
+#include "services/wallet/api/api.h"
+
+struct wallet_post {
+    struct wallet *w;
+    struct net_req *rq;
+    struct auth_cap *cap;
+    struct wallet_op op;
+    struct str tenant, key;
+    char txid[WALLET_TXID_CHARS], idem_id[WALLET_IDEM_ID_CHARS];
+    struct wallet_idem_name name;
+    bool settles_hold;
+    struct wallet_hold hold; /* known once hold.payer.p is */
+    bool simulated;
+    void (*go)(struct wallet_post *p); /* when everything above is known and allowed */
+    /* The reservations made for it. */
+    struct wallet_reservation daily[WALLET_RESERVATIONS_MAX];
+    size_t n_daily;
+    int64_t day, now_ms;
+};
+
+/* Reads, checks and then calls go (at once, or when the hold it settles has been read). Any refusal has been sent. */
+void wallet_post_begin(struct wallet *w, struct net_req *rq, void (*go)(struct wallet_post *p));
+void wallet_post_free(struct wallet_post *p);
+
+/* The account whose allowance and policy count, and the amount. */
+struct str wallet_post_actor(const struct wallet_post *p);
+struct money wallet_post_amount(const struct wallet_post *p);
+/* Policy, ceilings, daily allowances (reserved unless it is simulated). A refusal has been sent. */
+NODISCARD enum err wallet_post_limits(struct wallet_post *p);
+
+#endif

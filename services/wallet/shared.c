@@ -1,0 +1,195 @@
+/* What every part of the wallet uses: the ledger's time and health, touched accounts, roots, the policy in force. */
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/check.h"
+#include "base/siphash.h"
+#include "services/wallet/wallet.h"
+
+int64_t wallet_now_ns(const struct wallet *w)
+{
+    return clock_mono_ns(svc_clock(w->svc));
+}
+
+uint64_t wallet_ledger_now_ms(const struct wallet *w)
+{
+    int64_t offset = atomic_load_explicit(&w->ledger_offset_ms, memory_order_relaxed);
+    return offset == INT64_MIN ? 0 : (uint64_t)(wallet_now_ns(w) / 1000000 + offset);
+}
+
+const char *wallet_shed(struct wallet *w)
+{
+    if (atomic_load_explicit(&w->forked, memory_order_relaxed))
+        return "fork";
+    if (!atomic_load_explicit(&w->ledger_up, memory_order_relaxed))
+        return "down";
+    if (rt_breaker_state(&w->breaker, wallet_now_ns(w)) != RT_BREAKER_CLOSED)
+        return "breaker";
+    return NULL;
+}
+
+/* ---- calls ---- */
+
+void wallet_call_begin(struct wallet *w)
+{
+    os_count_add(&w->calls, 1);
+}
+
+void wallet_call_end(struct wallet *w, enum wallet_call call, const struct ledger_answer *a,
+                     int64_t sent_ns)
+{
+    int64_t now = wallet_now_ns(w);
+    obs_counter_inc(obs_counter_nth(w->m[WALLET_M_upstream_calls], (size_t)call * 3 + (size_t)a->outcome));
+    obs_hist_observe(obs_hist_nth(w->m[WALLET_M_upstream_latency], call), (double)(now - sent_ns) / 1e9);
+    bool failed = a->outcome == LEDGER_UNKNOWN ||
+                  (a->outcome == LEDGER_REFUSED && (a->status == 0 || a->status >= 500));
+    bool neutral = a->outcome == LEDGER_REFUSED && (a->status == 429 || a->err == ERR_BUSY);
+    if (a->outcome == LEDGER_UNKNOWN && a->err == ERR_TIMEOUT)
+        obs_counter_inc(obs_counter_nth(w->m[WALLET_M_io_timeouts], 3));
+    /* The prober reports its own: while half open, only probes decide. */
+    if (call != WALLET_CALL_HEAD && rt_breaker_state(&w->breaker, now) == RT_BREAKER_CLOSED) {
+        uint64_t before = rt_breaker_opened(&w->breaker);
+        if (failed && !neutral)
+            rt_breaker_failure(&w->breaker, now);
+        else if (!neutral)
+            rt_breaker_success(&w->breaker, now);
+        if (rt_breaker_opened(&w->breaker) != before) {
+            obs_counter_inc(obs_counter_nth(w->m[WALLET_M_circuit_open], 0));
+            obs_log(svc_log(w->svc), OBS_WARN, "breaker.open", OBS_STR("svc", "ledger"), OBS_END);
+        }
+    }
+    if (failed && !neutral)
+        obs_counter_inc(obs_counter_nth(w->m[WALLET_M_upstream_fail], 0));
+    os_count_add(&w->calls, (uint64_t)-1);
+}
+
+void wallet_fork(struct wallet *w, const char *what)
+{
+    if (atomic_exchange_explicit(&w->forked, true, memory_order_relaxed))
+        return;
+    obs_counter_inc(obs_counter(w->m[WALLET_M_forks]));
+    obs_health_set(svc_health(w->svc), w->cause_fork, false);
+    obs_log(svc_log(w->svc), OBS_ERROR, "ledger.fork", OBS_STR("what", what), OBS_END);
+}
+
+void wallet_saw_root(struct wallet *w, uint64_t tree_size, const struct sha256 *root)
+{
+    rt_lock_take(&w->roots_lock);
+    enum err e = wallet_roots_see(&w->roots, tree_size, root);
+    rt_lock_release(&w->roots_lock);
+    if (e != ERR_OK)
+        wallet_fork(w, "two roots for one size");
+}
+
+/* ---- touched accounts ---- */
+
+size_t wallet_slot(struct str account)
+{
+    /* FNV-1a: spread is all that is wanted; a collision costs a refresh. */
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < account.n; i++)
+        h = (h ^ (uint8_t)account.p[i]) * UINT64_C(0x100000001b3);
+    return (size_t)((h >> 32) ^ h) & (WALLET_TOUCHED_SLOTS - 1);
+}
+
+static void raise_to(_Atomic uint64_t *slot, uint64_t seq)
+{
+    uint64_t now = atomic_load_explicit(slot, memory_order_relaxed);
+    while (now < seq && !atomic_compare_exchange_weak_explicit(slot, &now, seq, memory_order_release,
+                                                               memory_order_relaxed))
+        ;
+}
+
+void wallet_touch(struct wallet *w, struct str account, uint64_t seq)
+{
+    if (account.n)
+        raise_to(&w->touched[wallet_slot(account)], seq);
+}
+
+void wallet_feed_read(const struct wallet *w, struct wallet_feed *out)
+{
+    /* feed_ns first: with the older time and the newer seq an entry looks older than it is, never younger. */
+    out->feed_ns = atomic_load_explicit(&w->feed_ns, memory_order_acquire);
+    out->feed_seq = atomic_load_explicit(&w->feed_seq, memory_order_acquire);
+    out->floor_seq = atomic_load_explicit(&w->floor_seq, memory_order_acquire);
+}
+
+void wallet_all_dirty(struct wallet *w, uint64_t seq)
+{
+    raise_to(&w->floor_seq, seq);
+    obs_log(svc_log(w->svc), OBS_INFO, "cache.flush", OBS_U64("floor_seq", seq), OBS_END);
+}
+
+/* ---- policy ---- */
+
+struct wallet_policy_box *wallet_policy_get(struct wallet *w)
+{
+    rt_lock_take(&w->policy_lock);
+    struct wallet_policy_box *box = w->policy;
+    os_a32_add(&box->refs, 1, memory_order_relaxed);
+    rt_lock_release(&w->policy_lock);
+    return box;
+}
+
+void wallet_policy_put(struct wallet_policy_box *box)
+{
+    if (!box || os_a32_add(&box->refs, (uint32_t)-1, memory_order_acq_rel) != 1)
+        return;
+    wallet_policy_free(box->policy);
+    free(box);
+}
+
+static enum err read_whole(const char *path, struct buf *out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return ERR_NOT_FOUND;
+    for (;;) {
+        uint8_t *room = buf_reserve(out, 65536);
+        ssize_t n = room ? read(fd, room, 65536) : -1;
+        if (n <= 0) {
+            close(fd);
+            return n == 0 ? out->err : ERR_IO;
+        }
+        buf_commit(out, (size_t)n);
+    }
+}
+
+enum err wallet_policy_load(struct wallet *w)
+{
+    const char *file = wallet_config(w)->policy_file;
+    struct json_error why = {0};
+    struct wallet_policy *p = NULL;
+    enum err e = ERR_OK;
+    if (!*file)
+        e = (p = wallet_policy_default()) ? ERR_OK : ERR_NO_MEMORY;
+    else {
+        struct buf text;
+        buf_init(&text, 16 << 20);
+        e = read_whole(file, &text);
+        if (e == ERR_OK)
+            e = wallet_policy_read(buf_bytes(&text), &p, &why);
+        buf_fini(&text);
+    }
+    struct wallet_policy_box *box = e == ERR_OK ? calloc(1, sizeof *box) : NULL;
+    if (!box) {
+        wallet_policy_free(p);
+        obs_log(svc_log(w->svc), OBS_ERROR, "policy.refused", OBS_STR("file", file),
+                OBS_STR("member", why.path), OBS_STR("reason", json_reason_name(why.reason)),
+                OBS_ERR(e == ERR_OK ? ERR_NO_MEMORY : e), OBS_END);
+        return e == ERR_OK ? ERR_NO_MEMORY : e;
+    }
+    box->policy = p;
+    os_a32_store(&box->refs, 1, memory_order_relaxed);
+    rt_lock_take(&w->policy_lock);
+    struct wallet_policy_box *old = w->policy;
+    w->policy = box;
+    rt_lock_release(&w->policy_lock);
+    wallet_policy_put(old);
+    obs_gauge_set(obs_gauge(w->m[WALLET_M_policy_version]), (double)wallet_policy_version(p));
+    obs_health_set(svc_health(w->svc), w->cause_policy, true);
+    return ERR_OK;
+}

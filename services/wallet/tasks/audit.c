@@ -1,0 +1,175 @@
+/*
+ * The audit stream: events_tx -> every reader of GET /admin/audit, as server-sent events. A reader that does not keep up
+ * misses events; nobody waits for it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "services/wallet/audit.h"
+
+enum { STREAMS_MAX = 8, BEAT_MS = 500, EVENT_MAX = 1024 };
+
+struct wallet_audit_stream {
+    struct wallet_audit_stream *next;
+    struct net_req *rq;
+};
+
+void wallet_event_ref(void *event)
+{
+    os_a32_add(&((struct wallet_event *)event)->refs, 1, memory_order_relaxed);
+}
+
+void wallet_event_unref(void *event)
+{
+    struct wallet_event *e = event;
+    if (os_a32_add(&e->refs, (uint32_t)-1, memory_order_acq_rel) == 1)
+        free(e);
+}
+
+static void publish(struct wallet *w, const char *name, struct buf *json)
+{
+    if (json->err != ERR_OK)
+        return;
+    struct wallet_event *e = malloc(sizeof *e + EVENT_MAX + 128);
+    if (!e)
+        return;
+    os_a32_store(&e->refs, 1, memory_order_relaxed);
+    e->n = (size_t)snprintf(e->text, EVENT_MAX + 128, "event: %s\ndata: %.*s\n\n", name,
+                            STR_ARG(buf_str(json)));
+    rt_bcast_publish(w->events, e);
+}
+
+void wallet_audit_settled(struct wallet *w, const struct wallet_job *j)
+{
+    char room[EVENT_MAX], name[48];
+    struct buf b;
+    struct json_w json;
+    if (rt_bcast_stats(w->events).subscribers == 0)
+        return;
+    buf_init_fixed(&b, room, sizeof room);
+    json_w_init(&json, &b);
+    json_obj_begin(&json);
+    if (j->answer.err == ERR_OK) {
+        struct str receipt = str_of(j->answer.body, j->answer.body_n);
+        struct str from = wallet_side(receipt, j->sides.from, j->sides.from_n);
+        struct str to = wallet_side(receipt, j->sides.to, j->sides.to_n);
+        snprintf(name, sizeof name, "wallet.%s.accepted", wallet_kind_name(j->op.kind));
+        json_put_cstr(&json, "txid", j->txid);
+        if (from.n)
+            json_put_str(&json, "from", from);
+        if (to.n)
+            json_put_str(&json, "to", to);
+        json_put_str(&json, "asset", wallet_side(receipt, j->sides.asset, j->sides.asset_n));
+        json_put_money(&json, "amount", j->sides.amount);
+        json_put_u64(&json, "seq", j->said.seq_start);
+    } else {
+        snprintf(name, sizeof name, "wallet.request.rejected");
+        json_put_cstr(&json, "op", wallet_kind_name(j->op.kind));
+        json_put_cstr(&json, "code", err_code(j->answer.err));
+    }
+    json_put_time_ms(&json, "ts", j->accepted_ms);
+    json_obj_end(&json);
+    publish(w, name, &b);
+}
+
+bool wallet_audit_subscribe(struct wallet *w, struct net_req *rq)
+{
+    struct wallet_audit_stream *s = calloc(1, sizeof *s);
+    if (!s)
+        return false;
+    s->rq = rq;
+    rt_lock_take(&w->streams_lock);
+    bool room = w->n_streams < STREAMS_MAX;
+    if (room)
+        w->n_streams++;
+    rt_lock_release(&w->streams_lock);
+    if (!room) {
+        free(s);
+        return false;
+    }
+    net_stream_begin(rq, 200, &(struct net_headers){.type = "text/event-stream"});
+    rt_lock_take(&w->streams_lock);
+    s->next = w->streams;
+    w->streams = s;
+    rt_lock_release(&w->streams_lock);
+    return true;
+}
+
+/* The list is the audit task's while it writes: only it removes. */
+static void tell_all(struct wallet *w, struct bytes text, bool end)
+{
+    rt_lock_take(&w->streams_lock);
+    struct wallet_audit_stream *all = w->streams, *keep = NULL;
+    w->streams = NULL;
+    rt_lock_release(&w->streams_lock);
+    size_t gone = 0;
+    while (all) {
+        struct wallet_audit_stream *s = all;
+        all = s->next;
+        enum err e = text.n ? net_stream_write(s->rq, text) : ERR_OK;
+        if (e == ERR_BUSY)
+            obs_counter_inc(obs_counter_nth(w->m[WALLET_M_bus_lagged], 0));
+        if (end || e == ERR_CLOSED || net_req_gone(s->rq)) {
+            net_stream_end(s->rq);
+            free(s);
+            gone++;
+        } else {
+            s->next = keep;
+            keep = s;
+        }
+    }
+    rt_lock_take(&w->streams_lock);
+    while (keep) {
+        struct wallet_audit_stream *next = keep->next;
+        keep->next = w->streams;
+        w->streams = keep;
+        keep = next;
+    }
+    w->n_streams -= gone;
+    rt_lock_release(&w->streams_lock);
+}
+
+enum err wallet_audit_run(struct rt_task *self, void *arg)
+{
+    struct wallet *w = arg;
+    struct rt_bcast_sub *sub = NULL;
+    enum err e = ERR_OK;
+    while (!rt_task_stopping(self)) {
+        void *item;
+        rt_task_beat(self);
+        rt_lock_take(&w->streams_lock);
+        bool readers = w->streams != NULL;
+        rt_lock_release(&w->streams_lock);
+        /* Events are only made while somebody listens. */
+        if (readers && !sub)
+            sub = rt_bcast_subscribe(w->events, NULL, NULL);
+        if (!readers && sub) {
+            rt_bcast_unsubscribe(sub);
+            sub = NULL;
+        }
+        if (!sub) {
+            if ((e = rt_task_sleep(self, deadline_in_ms(50))) != ERR_OK)
+                break;
+            continue;
+        }
+        e = rt_bcast_recv(sub, deadline_in_ms(BEAT_MS), &item);
+        if (e == ERR_OK) {
+            struct wallet_event *ev = item;
+            tell_all(w, bytes_of(ev->text, ev->n), false);
+            wallet_event_unref(ev);
+        } else if (e == ERR_LAGGED) {
+            uint64_t lost = rt_bcast_take_lost(sub);
+            obs_counter_add(obs_counter_nth(w->m[WALLET_M_bus_lagged], 0), lost);
+            obs_counter_add(obs_counter_nth(w->m[WALLET_M_queue_dropped], 1), lost);
+        } else if (e == ERR_TIMEOUT)
+            tell_all(w, bytes_of(":\n\n", 3), false); /* finds out who has left */
+        else
+            break;
+    }
+    if (sub)
+        rt_bcast_unsubscribe(sub);
+    if (svc_draining(w->svc))
+        tell_all(w, bytes_of(NULL, 0), true);
+    return rt_task_canceled(self) ? ERR_CANCELED : ERR_OK;
+}

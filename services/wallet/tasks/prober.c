@@ -1,0 +1,108 @@
+/*
+ * The prober: asks the ledger every 100 ms whether it is there. One bad answer and we are not ready; two in a row and
+ * writes are shed; three good ones and all is well again. While the breaker is half open its probes decide. Each good one
+ * also tells the ledger's time and its head, which keeps an idle cache fresh.
+ */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "rt/interval.h"
+#include "services/wallet/wallet.h"
+
+struct probe {
+    struct wallet *w;
+    int64_t sent_ns;
+    uint64_t acked; /* before it was sent: the head must not be below */
+    bool decides;   /* the half-open breaker waits for it */
+};
+
+static void probe_failed(struct wallet *w)
+{
+    unsigned bad = atomic_fetch_add_explicit(&w->probe_bad, 1, memory_order_relaxed) + 1;
+    atomic_store_explicit(&w->probe_good, 0, memory_order_relaxed);
+    if (obs_health_set(svc_health(w->svc), w->cause_ledger, false))
+        obs_log(svc_log(w->svc), OBS_WARN, "ready.changed", OBS_STR("missing", "ledger"), OBS_END);
+    if (bad >= 2)
+        atomic_store_explicit(&w->ledger_up, false, memory_order_relaxed);
+}
+
+static void probe_good(struct wallet *w)
+{
+    unsigned good = atomic_fetch_add_explicit(&w->probe_good, 1, memory_order_relaxed) + 1;
+    atomic_store_explicit(&w->probe_bad, 0, memory_order_relaxed);
+    if (good < 3)
+        return;
+    atomic_store_explicit(&w->ledger_up, true, memory_order_relaxed);
+    if (obs_health_set(svc_health(w->svc), w->cause_ledger, true))
+        obs_log(svc_log(w->svc), OBS_INFO, "ready.changed", OBS_STR("back", "ledger"), OBS_END);
+}
+
+static void learn_head(struct wallet *w, const struct probe *p, const struct ledger_head_reply *r)
+{
+    /* Ledger time was r->ledger_ms at some moment after it was sent: counting from the sending never runs ahead. */
+    int64_t offset = (int64_t)r->ledger_ms - wallet_now_ns(w) / 1000000;
+    atomic_store_explicit(&w->ledger_offset_ms, offset, memory_order_relaxed);
+    uint64_t head = atomic_load_explicit(&w->head_seq, memory_order_relaxed);
+    while (head < r->head_seq && !atomic_compare_exchange_weak(&w->head_seq, &head, r->head_seq))
+        ;
+    wallet_saw_root(w, r->head_seq, &r->root);
+    if (r->head_seq < p->acked)
+        wallet_fork(w, "the head is below what was acknowledged");
+    /* Nothing happened since the feed's last word: the cache was current when this probe was sent. */
+    if (atomic_load_explicit(&w->feed_up, memory_order_acquire) &&
+        atomic_load_explicit(&w->feed_seq, memory_order_acquire) == r->head_seq) {
+        int64_t at = atomic_load_explicit(&w->feed_ns, memory_order_relaxed);
+        while (at < p->sent_ns && !atomic_compare_exchange_weak(&w->feed_ns, &at, p->sent_ns))
+            ;
+    }
+}
+
+static void on_head(void *ctx, const struct ledger_head_reply *r)
+{
+    struct probe *p = ctx;
+    struct wallet *w = p->w;
+    int64_t now = wallet_now_ns(w);
+    bool good = r->a.outcome == LEDGER_ANSWERED && r->ready;
+    if (r->a.outcome == LEDGER_ANSWERED)
+        learn_head(w, p, r);
+    if (p->decides) {
+        if (good)
+            rt_breaker_success(&w->breaker, now);
+        else
+            rt_breaker_failure(&w->breaker, now);
+    }
+    if (good)
+        probe_good(w);
+    else
+        probe_failed(w);
+    struct ledger_answer answer = r->a;
+    int64_t sent = p->sent_ns;
+    free(p);
+    wallet_call_end(w, WALLET_CALL_HEAD, &answer, sent);
+}
+
+static void probe(struct wallet *w)
+{
+    struct probe *p = calloc(1, sizeof *p);
+    if (!p)
+        return;
+    p->w = w;
+    p->sent_ns = wallet_now_ns(w);
+    p->acked = atomic_load_explicit(&w->acked_seq, memory_order_acquire);
+    p->decides = rt_breaker_state(&w->breaker, p->sent_ns) == RT_BREAKER_HALF_OPEN &&
+                 rt_breaker_allow(&w->breaker, p->sent_ns);
+    wallet_call_begin(w);
+    ledger_client_head(w->ledger, deadline_in_ms(wallet_config(w)->probe_timeout), on_head, p);
+}
+
+enum err wallet_prober_run(struct rt_task *self, void *arg)
+{
+    struct wallet *w = arg;
+    for (;;) {
+        probe(w);
+        rt_task_beat(self);
+        enum err e = rt_task_sleep(self, deadline_in_ms(wallet_config(w)->probe_interval));
+        if (e != ERR_OK)
+            return rt_task_stopping(self) && !rt_task_canceled(self) ? ERR_OK : e;
+    }
+}

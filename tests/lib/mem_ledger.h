@@ -1,0 +1,53 @@
+/*
+ * A ledger in memory behind the ledger client's interface: the same rules (idempotency, nonces per lane, funds, holds,
+ * not_after), no disk and no tree, and faults on demand. Roots are a hash chain, so equal sizes have equal roots.
+ *
+ * Threads     Every function from any thread. Callbacks run on the caller's thread, or on the fake's own when stalled.
+ */
+#ifndef RON_TESTS_MEM_LEDGER_H
+#define RON_TESTS_MEM_LEDGER_H
+
+#include "ledger_client/ledger_client.h"
+
+struct mem_ledger;
+
+enum mem_fault {
+    MEM_OK,
+    MEM_REFUSE,      /* REFUSED busy: nothing happened */
+    MEM_LOSE_BEFORE, /* UNKNOWN: nothing happened */
+    MEM_LOSE_AFTER,  /* UNKNOWN: it was carried out */
+    MEM_STALL,       /* no answer until the deadline: UNKNOWN; nothing happened */
+    MEM_STALL_AFTER, /* the same, and it was carried out */
+    MEM_GARBLE,      /* ANSWERED with too few results; it was carried out */
+    MEM_DOWN,        /* REFUSED: connection refused */
+};
+
+struct mem_ledger *mem_ledger_create(void);
+void mem_ledger_destroy(struct mem_ledger *f);
+struct ledger_client *mem_ledger_client(struct mem_ledger *f);
+
+/* The next `n` ingest (or unit) calls have this fault; n < 0: until changed. */
+void mem_ledger_ingest_fault(struct mem_ledger *f, enum mem_fault fault, int n);
+void mem_ledger_unit_fault(struct mem_ledger *f, enum mem_fault fault, int n);
+/* Everything else (head, account, entries): a ledger that hangs or is gone. */
+void mem_ledger_read_fault(struct mem_ledger *f, enum mem_fault fault);
+/* From the i-th ingest on, faults drawn at random from this seed; 0: none. */
+void mem_ledger_chaos(struct mem_ledger *f, uint64_t seed);
+void mem_ledger_feed(struct mem_ledger *f, bool on);
+/* The ledger tells another root from now on. */
+void mem_ledger_fork(struct mem_ledger *f);
+
+/* What it holds. */
+uint64_t mem_ledger_head(struct mem_ledger *f);
+struct money mem_ledger_available(struct mem_ledger *f, const char *account, const char *asset);
+struct money mem_ledger_held(struct mem_ledger *f, const char *account, const char *asset);
+uint64_t mem_ledger_last(struct mem_ledger *f, const char *account, unsigned lane);
+uint64_t mem_ledger_units(struct mem_ledger *f);
+uint64_t mem_ledger_ingests(struct mem_ledger *f); /* requests that reached it */
+/* issued - burned == sum of available + held, for every asset. */
+bool mem_ledger_conserves(struct mem_ledger *f);
+/* A unit that no wallet made. */
+void mem_ledger_mint(struct mem_ledger *f, const char *idem_id, const char *account, const char *asset,
+                      uint64_t amount);
+
+#endif

@@ -1,0 +1,45 @@
+/*
+ * A wallet in this process over a fake ledger, reached over real sockets.
+ */
+#ifndef RON_TESTS_WALLET_RIG_H
+#define RON_TESTS_WALLET_RIG_H
+
+#include "mem_ledger.h"
+#include "svc/svc.h"
+
+struct wallet_rig {
+    char dir[64], root[80], token[4096];
+    struct svc_data *data;
+    struct svc *svc;
+    struct mem_ledger *ledger;
+};
+
+struct rig_answer {
+    int status; /* < 0: -(enum err), no answer */
+    char body[16384];
+    char retry_after[16], replayed[8], location[96];
+};
+
+void wallet_rig_open(struct wallet_rig *r, const char *const *flags,
+                     size_t n) RT_BLOCKS; /* ready when it returns */
+void wallet_rig_restart(struct wallet_rig *r, const char *const *flags, size_t n) RT_BLOCKS;
+int wallet_rig_stop(struct wallet_rig *r) RT_BLOCKS; /* what the process would exit with */
+void wallet_rig_close(struct wallet_rig *r) RT_BLOCKS;
+
+/* key NULL: none sent; token NULL: the operator's, "": none. */
+void rig_call(struct wallet_rig *r, const char *method, const char *path, const char *key,
+              const char *token, const char *body, struct rig_answer *out) RT_BLOCKS;
+void rig_post(struct wallet_rig *r, const char *path, const char *key, struct rig_answer *out,
+              const char *fmt, ...) RT_BLOCKS
+__attribute__((format(printf, 5, 6)));
+void rig_get(struct wallet_rig *r, const char *path, struct rig_answer *out) RT_BLOCKS;
+/* A token narrowed from the operator's; terminated in out. */
+void rig_narrow(struct wallet_rig *r, const char *const *caveats, size_t n, char out[4096]);
+/* The sum of a metric's series whose labels contain `labels`. */
+double rig_metric(struct wallet_rig *r, const char *name, const char *labels) RT_BLOCKS;
+/* Asks until /readyz says so; aborts after ten seconds. */
+void rig_await_ready(struct wallet_rig *r, bool ready) RT_BLOCKS;
+/* A member of a flat JSON body: text or number as written; "" when absent. */
+const char *rig_member(const struct rig_answer *a, const char *name, char out[256]);
+
+#endif
