@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "base/check.h"
 #include "fake_ledger.h"
 #include "net/http_client.h"
-#include "services/rewarder/core/ident.h"
+#include "services/rewarder/rewarder.h"
 #include "svc/data.h"
 #include "svc/svc.h"
 
@@ -517,6 +518,170 @@ static void r12_another_tenant_sees_nothing(void **state) RT_BLOCKS
     buf_fini(&a.body);
 }
 
+/* ---- the seed's rows ---- */
+
+static bool ready(struct fixture *f) RT_BLOCKS
+{
+    struct answer a;
+    call(f, "GET", "/readyz", NULL, NULL, NULL, &a);
+    buf_fini(&a.body);
+    return a.status == 200;
+}
+
+static void await_ready(struct fixture *f, bool wanted) RT_BLOCKS
+{
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    while (ready(f) != wanted)
+        if (deadline_passed(by))
+            fail_msg("readiness did not become %d", wanted);
+}
+
+struct flood {
+    struct fixture *f;
+    const char *cid;
+    unsigned first;
+    unsigned accepted, busy, other;
+};
+
+static void *send_flood(void *arg) RT_BLOCKS
+{
+    struct flood *fl = arg;
+    for (unsigned i = 0; i < 24; i++) {
+        char path[96], body[256];
+        struct answer a;
+        snprintf(path, sizeof path, "/rewarder/epochs/flood-%u/compute", fl->first + i);
+        snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"weekly\"}", fl->cid);
+        call(fl->f, "POST", path, body, NULL, NULL, &a);
+        fl->accepted += a.status == 422; /* judged by the scheduler: the snapshot is of another epoch */
+        fl->busy += a.status == 429 && a.retry_after[0];
+        fl->other += a.status != 422 && a.status != 429 && a.status != 503;
+        buf_fini(&a.body);
+    }
+    return NULL;
+}
+
+/* The scheduler fails again and again under load: what it does not take is refused, and every caller is answered. */
+static void every_request_is_answered_while_the_scheduler_keeps_failing(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    enum { THREADS = 8 };
+    struct flood floods[THREADS];
+    pthread_t threads[THREADS];
+    char cid[80];
+    unsigned answered = 0;
+    put_inputs(f, "e1", 3, cid);
+    for (unsigned i = 0; i < THREADS; i++) {
+        floods[i] = (struct flood){f, cid, i * 100, 0, 0, 0};
+        assert_int_equal(pthread_create(&threads[i], NULL, send_flood, &floods[i]), 0);
+    }
+    for (unsigned i = 0; i < 3; i++)
+        (void)!rt_supervisor_fail(svc_supervisor(f->svc), "scheduler");
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(floods[i].other, 0);
+        answered += floods[i].accepted;
+    }
+    assert_true(answered > 0);
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_decref(await_state(f, "e1", "settled"));
+}
+
+/* Five restarts in a minute are back-off; the sixth failure is a matter for people: readiness falls. */
+static void a_worker_that_keeps_failing_makes_the_service_not_ready(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct deadline by = deadline_in_ms(4 * PATIENCE_MS);
+    await_ready(f, true);
+    while (ready(f) && !deadline_passed(by))
+        (void)!rt_supervisor_fail(svc_supervisor(f->svc), "worker-0");
+    assert_false(ready(f));
+    /* the others go on */
+    settle(f, "e1", 50, "weekly");
+}
+
+static void a_drain_keeps_what_was_answered_and_ends_clean(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80], epoch[16];
+    for (unsigned i = 0; i < 6; i++) {
+        snprintf(epoch, sizeof epoch, "d%u", i);
+        put_inputs(f, epoch, 3000, cid);
+        json_decref(compute(f, epoch, cid, "weekly", 202));
+    }
+    assert_int_equal(stop(f), 0);
+    start(f);
+    uint64_t pools = 0;
+    for (unsigned i = 0; i < 6; i++) {
+        char path[64];
+        struct answer a;
+        snprintf(epoch, sizeof epoch, "d%u", i);
+        snprintf(path, sizeof path, "/rewarder/epochs/%s", epoch);
+        call(f, "GET", path, NULL, NULL, NULL, &a);
+        buf_fini(&a.body);
+        if (a.status == 404) { /* canceled by the drain: nothing of it is left, it may be asked for again */
+            put_inputs(f, epoch, 3000, cid);
+            json_decref(compute(f, epoch, cid, "weekly", 202));
+        }
+        json_decref(await_state(f, epoch, "settled"));
+        pools += 1000;
+    }
+    assert_true(f->ledger->available.units == 1000000 - pools);
+}
+
+static void without_a_ledger_a_pool_of_balance_fails_the_run(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char body[256], cid[80];
+    struct answer a;
+    put_inputs(f, "e1", 10, cid);
+    fake_ledger_set_down(f->ledger, true);
+    snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"all\"}", cid);
+    call(f, "POST", "/rewarder/epochs/e1/compute", body, NULL, NULL, &a);
+    assert_int_equal(a.status, 202);
+    buf_fini(&a.body);
+    json_t *o = await_state(f, "e1", "failed");
+    assert_string_equal(text(json_object_get(o, "failure"), "code"), "ledger_unavailable");
+    json_decref(o);
+    fake_ledger_set_down(f->ledger, false);
+    assert_int_equal(paid_in(f->ledger), 0);
+}
+
+/* Nobody takes from work_req while the scheduler waits for its restart: 512 items fill it to the brim. */
+static void a_full_request_queue_is_429_with_retry_after(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct rewarder *r = svc_state(f->svc);
+    char body[256], cid[80];
+    struct answer a = {.status = 0};
+    put_inputs(f, "e1", 3, cid);
+    snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"weekly\"}", cid);
+    for (unsigned tries = 0; tries < 20 && a.status != 429; tries++) {
+        (void)!rt_supervisor_fail(svc_supervisor(f->svc), "scheduler");
+        enum err e = ERR_OK;
+        while (e == ERR_OK) {
+            struct rewarder_item *it = rewarder_item_create(REWARDER_COMPUTE, NULL);
+            e = rt_chan_try_send(r->work_req, it);
+            if (e != ERR_OK)
+                rewarder_item_destroy(r, it);
+        }
+        assert_int_equal(e, ERR_BUSY);
+        assert_true(rt_chan_stats(r->work_req).capacity == 512);
+        call(f, "POST", "/rewarder/epochs/e1/compute", body, NULL, NULL, &a);
+        buf_fini(&a.body);
+    }
+    assert_int_equal(a.status, 429);
+    assert_true(a.retry_after[0] >= '1');
+    assert_true(obs_counter_value(OBS_COUNTER_OF(r->metrics[REWARDER_M_busy], "compute")) > 0);
+    /* and it recovers by itself */
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    while (a.status == 429 && !deadline_passed(by)) {
+        call(f, "POST", "/rewarder/epochs/e1/compute", body, NULL, NULL, &a);
+        buf_fini(&a.body);
+    }
+    assert_in_range(a.status, 200, 202);
+    json_decref(await_state(f, "e1", "settled"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -533,6 +698,11 @@ int main(void)
         TEST(a_pool_of_balance_pays_out_what_the_account_has),
         TEST(a_shadow_run_compares_policies_and_pays_nothing),
         TEST(r12_another_tenant_sees_nothing),
+        TEST(every_request_is_answered_while_the_scheduler_keeps_failing),
+        TEST(a_worker_that_keeps_failing_makes_the_service_not_ready),
+        TEST(a_full_request_queue_is_429_with_retry_after),
+        TEST(a_drain_keeps_what_was_answered_and_ends_clean),
+        TEST(without_a_ledger_a_pool_of_balance_fails_the_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
