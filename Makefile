@@ -1,7 +1,8 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build check asan tsan model fuzz bench lint format docs clean
+.PHONY: run build install deb check asan tsan model fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
+prefix ?= /usr/local
 
 run: build            ## build and start everything with embedded defaults
 	@build/release/ron up $(ARGS)
@@ -9,6 +10,15 @@ run: build            ## build and start everything with embedded defaults
 build:                ## build/release/ron
 	@tools/setup build
 	@tools/build release
+
+install:              ## into DESTDIR and prefix (default /usr/local)
+	@[ -x build/release/ron ] || $(MAKE) build
+	@cmake --install build/release --prefix $(prefix) >/dev/null
+	@echo "installed into $(DESTDIR)$(prefix)"
+
+deb:                  ## ../ron_<version>_<arch>.deb
+	@tools/setup check
+	dpkg-buildpackage -b -us -uc
 
 check:                ## build and run every test
 	@tools/setup check
@@ -41,7 +51,7 @@ lint:                 ## layers, format, clang-tidy, cppcheck, shellcheck
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
-docs:                 ## regenerate docs/gen from the .def tables
+docs:                 ## regenerate docs/gen and the example configuration from the tables
 	@tools/build debug
 	@tools/gen_docs
 
