@@ -232,12 +232,15 @@ int main(int argc, char **argv)
     const struct model models[] = {
         {.name = "shutdown_races_with_the_door_and_every_job_is_answered_once",
          .body = shutdown_races_with_the_door_and_every_job_is_answered_once,
+         .preemptions = 2,
          .covers = 2},
         {.name = "an_ack_and_the_end_of_its_lease_settle_once",
          .body = an_ack_and_the_end_of_its_lease_settle_once,
+         .preemptions = 2,
          .covers = 2},
         {.name = "of_an_ack_and_a_redelivery_the_fence_lets_one_win",
          .body = of_an_ack_and_a_redelivery_the_fence_lets_one_win,
+         .preemptions = 2,
          .covers = 2},
     };
     return model_main(argc, argv, models, sizeof models / sizeof *models);

@@ -1,0 +1,361 @@
+#include "services/mailbox/client/mbx.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/check.h"
+#include "base/json_read.h"
+#include "base/json_write.h"
+#include "base/rng.h"
+#include "net/http_client.h"
+#include "obs/log.h"
+#include "services/mailbox/core/ids.h"
+
+enum { MBX_MAGIC = 0x3178626d, ANSWER_MAX = 8 << 20, ARENA_MAX = 16 << 20, TOKEN_MAX = 8192 };
+
+struct mbx {
+    uint32_t magic;
+    char *url, *uds, *authorization;
+    int64_t timeout_ms;
+    struct obs_log *log;
+    struct rng rng;
+    char why[256];
+};
+
+static char *copy(const char *prefix, const char *s)
+{
+    size_t n = strlen(prefix) + strlen(s) + 1;
+    char *p = malloc(n);
+    if (p)
+        snprintf(p, n, "%s%s", prefix, s);
+    return p;
+}
+
+static void free_all(struct mbx *c)
+{
+    free(c->url);
+    free(c->uds);
+    free(c->authorization);
+    c->magic = 0;
+    free(c);
+}
+
+enum err mbx_open(const struct mbx_config *config, struct mbx **out)
+{
+    if (!config->url || !config->token || strlen(config->token) > TOKEN_MAX)
+        return ERR_SYNTAX;
+    struct mbx *c = calloc(1, sizeof *c);
+    if (!c)
+        return ERR_NO_MEMORY;
+    c->magic = MBX_MAGIC;
+    c->url = copy("", config->url);
+    c->authorization = copy("Authorization: Bearer ", config->token);
+    c->uds = config->uds ? copy("", config->uds) : NULL;
+    c->timeout_ms = config->timeout_ms ? config->timeout_ms : 5000;
+    c->log = config->log;
+    rng_seed(&c->rng, config->seed ? config->seed : rng_secure_u64());
+    if (!c->url || !c->authorization || (config->uds && !c->uds)) {
+        free_all(c);
+        return ERR_NO_MEMORY;
+    }
+    *out = c;
+    return ERR_OK;
+}
+
+void mbx_close(struct mbx *c)
+{
+    if (!c)
+        return;
+    CHECK_MAGIC(c, MBX_MAGIC);
+    free_all(c);
+}
+
+void mbx_destroy(struct mbx *c)
+{
+    if (!c)
+        return;
+    CHECK_MAGIC(c, MBX_MAGIC);
+    obs_log(c->log, OBS_DEBUG, "mbx.not_closed", OBS_END);
+    free_all(c);
+}
+
+const char *mbx_why(const struct mbx *c)
+{
+    return c->why;
+}
+
+/* ---- one request ---- */
+
+struct answer {
+    enum err err;
+    int status;
+    int64_t retry_ms;
+    struct buf body;
+};
+
+static void answered(void *arg, enum err e, const struct net_http_response *r)
+{
+    struct answer *a = arg;
+    a->err = e;
+    if (e != ERR_OK)
+        return;
+    struct str after = net_http_header(r, "retry-after");
+    a->status = r->status;
+    for (size_t i = 0; after.p && i < after.n && i < 4 && after.p[i] >= '0' && after.p[i] <= '9'; i++)
+        a->retry_ms = a->retry_ms * 10 + (after.p[i] - '0') * 1000;
+    buf_put_bytes(&a->body, r->body);
+}
+
+struct problem {
+    struct str code, detail;
+};
+
+/* The service's code becomes ours; one we do not know becomes its status' class. */
+static enum err error_of(struct mbx *c, const struct answer *a)
+{
+    static const struct json_field fields[] = {JSON_REQ(struct problem, code, JSON_KIND_STR),
+                                               JSON_DEF(struct problem, detail, JSON_KIND_STR), JSON_END};
+    struct problem p = {STR(""), STR("")};
+    struct json_error why;
+    struct arena arena;
+    enum err e = a->status >= 500 ? ERR_UNAVAILABLE : ERR_BAD_REQUEST;
+    arena_init(&arena, 4096, 1 << 16);
+    if (json_read_dto_lax(buf_bytes(&a->body), fields, &p, &arena, &why) == ERR_OK) {
+        snprintf(c->why, sizeof c->why, "%.*s", STR_ARG(p.detail));
+        for (int k = 1; k < ERR_COUNT; k++)
+            if (str_eq_c(p.code, err_code((enum err)k)) && err_http_status((enum err)k) == a->status) {
+                e = (enum err)k;
+                break;
+            }
+    }
+    arena_fini(&arena);
+    return e;
+}
+
+static enum err once(struct mbx *c, const char *path, struct buf *body, int64_t timeout_ms,
+                     struct answer *a) RT_BLOCKS
+{
+    char url[512];
+    const char *const headers[] = {c->authorization, "Content-Type: application/json", NULL};
+    *a = (struct answer){.err = ERR_DISCONNECTED};
+    buf_init(&a->body, ANSWER_MAX);
+    c->why[0] = 0;
+    if (body->err != ERR_OK || snprintf(url, sizeof url, "%s%s", c->url, path) >= (int)sizeof url)
+        return ERR_TOO_LARGE;
+    struct net_http_request rq = {.method = "POST",
+                                  .url = url,
+                                  .uds = c->uds,
+                                  .headers = headers,
+                                  .body = buf_bytes(body),
+                                  .by = deadline_in_ms(timeout_ms),
+                                  .response_max = ANSWER_MAX};
+    enum err e = net_http_once(&rq, NULL, answered, a);
+    if (e != ERR_OK)
+        return e;
+    if (a->err != ERR_OK)
+        return a->err;
+    return a->status == 200 ? ERR_OK : error_of(c, a);
+}
+
+static bool worth_repeating(enum err e)
+{
+    return e == ERR_BUSY || e == ERR_UNAVAILABLE || e == ERR_REFUSED || e == ERR_DISCONNECTED ||
+           e == ERR_TIMEOUT || e == ERR_DRAINING || e == ERR_SAFE_MODE;
+}
+
+static void wait_ms(int64_t ms)
+{
+    struct timespec t = {ms / 1000, (ms % 1000) * 1000000};
+    nanosleep(&t, NULL);
+}
+
+/* ---- send ---- */
+
+struct sent_dto {
+    struct str msg_id;
+    uint64_t topic_seq;
+    bool duplicate;
+};
+
+static enum err read_sent(const struct answer *a, struct mbx_sent *out)
+{
+    static const struct json_field fields[] = {JSON_REQ(struct sent_dto, msg_id, JSON_KIND_STR),
+                                               JSON_REQ(struct sent_dto, topic_seq, JSON_KIND_U64),
+                                               JSON_REQ(struct sent_dto, duplicate, JSON_KIND_BOOL),
+                                               JSON_END};
+    struct sent_dto d = {0};
+    struct json_error why;
+    struct arena arena;
+    arena_init(&arena, 4096, 1 << 16);
+    enum err e = json_read_dto_lax(buf_bytes(&a->body), fields, &d, &arena, &why);
+    if (e == ERR_OK)
+        e = uuid_parse(d.msg_id, &out->msg_id);
+    out->topic_seq = d.topic_seq;
+    out->duplicate = d.duplicate;
+    arena_fini(&arena);
+    return e;
+}
+
+enum err mbx_send(struct mbx *c, const struct mbx_message *m, struct mbx_sent *out)
+{
+    struct deadline by = deadline_in_ms(c->timeout_ms);
+    struct buf body;
+    struct json_w w;
+    enum err e;
+    CHECK_MAGIC(c, MBX_MAGIC);
+    buf_init(&body, 2 << 20);
+    json_w_init(&w, &body);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "topic", m->topic);
+    json_put_cstr(&w, "idem_key", m->key);
+    json_put_base64(&w, "payload_b64", m->payload);
+    if (m->delay_ms)
+        json_put_u64(&w, "delay_ms", m->delay_ms);
+    json_obj_end(&w);
+    for (int64_t most = 200;; most = most < 60000 ? most * 2 : 60000) {
+        struct answer a;
+        int64_t left = deadline_left_ms(by);
+        e = once(c, "/v1/send", &body, left, &a);
+        if (e == ERR_OK)
+            e = read_sent(&a, out);
+        int64_t pause = a.retry_ms > 0 ? a.retry_ms : 1 + (int64_t)rng_below(&c->rng, (uint64_t)most);
+        buf_fini(&a.body);
+        if (!worth_repeating(e) || deadline_left_ms(by) <= pause)
+            break;
+        wait_ms(pause); /* the same key: whatever became of the lost one, there will be one message */
+    }
+    buf_fini(&body);
+    return e;
+}
+
+/* ---- receive ---- */
+
+struct envelope_dto {
+    struct str msg_id, idem_key;
+    uint64_t topic_seq, attempt;
+    struct bytes payload_b64;
+};
+
+struct batch_dto {
+    struct json_list messages;
+};
+
+static enum err fill_batch(const struct answer *a, struct mbx_batch *out)
+{
+    static const struct json_field envelope[] = {
+        JSON_REQ(struct envelope_dto, msg_id, JSON_KIND_STR),
+        JSON_REQ(struct envelope_dto, idem_key, JSON_KIND_STR),
+        JSON_REQ(struct envelope_dto, topic_seq, JSON_KIND_U64),
+        JSON_REQ(struct envelope_dto, attempt, JSON_KIND_U64, .max = 65535),
+        JSON_REQ(struct envelope_dto, payload_b64, JSON_KIND_BASE64),
+        JSON_END};
+    static const struct json_field fields[] = {JSON_REQ(struct batch_dto, messages, JSON_KIND_OBJ_LIST,
+                                                        .fields = envelope,
+                                                        .item_bytes = sizeof(struct envelope_dto)),
+                                               JSON_END};
+    struct batch_dto d = {0};
+    struct json_error why;
+    struct arena *arena = malloc(sizeof *arena);
+    if (!arena)
+        return ERR_NO_MEMORY;
+    arena_init(arena, 64 << 10, ARENA_MAX);
+    enum err e = json_read_dto_lax(buf_bytes(&a->body), fields, &d, arena, &why);
+    struct mbx_delivery *m = e == ERR_OK ? arena_array(arena, d.messages.n + 1, sizeof *m) : NULL;
+    if (e == ERR_OK && !m)
+        e = ERR_NO_MEMORY;
+    for (size_t i = 0; e == ERR_OK && i < d.messages.n; i++) {
+        const struct envelope_dto *v = (const struct envelope_dto *)d.messages.items + i;
+        m[i] = (struct mbx_delivery){.topic_seq = v->topic_seq,
+                                     .attempt = (uint16_t)v->attempt,
+                                     .key = v->idem_key,
+                                     .payload = v->payload_b64};
+        e = uuid_parse(v->msg_id, &m[i].msg_id);
+    }
+    if (e != ERR_OK) {
+        arena_fini(arena);
+        free(arena);
+        return e;
+    }
+    *out = (struct mbx_batch){m, d.messages.n, arena};
+    return ERR_OK;
+}
+
+enum err mbx_recv(struct mbx *c, const char *topic, const struct mbx_wish *wish, struct mbx_batch *out)
+{
+    struct buf body;
+    struct json_w w;
+    struct answer a;
+    CHECK_MAGIC(c, MBX_MAGIC);
+    buf_init(&body, 4096);
+    json_w_init(&w, &body);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "topic", topic);
+    if (wish->max)
+        json_put_u64(&w, "max_messages", wish->max);
+    if (wish->visibility_ms)
+        json_put_u64(&w, "visibility_ms", wish->visibility_ms);
+    json_put_u64(&w, "wait_ms", wish->wait_ms);
+    json_obj_end(&w);
+    enum err e = once(c, "/v1/recv", &body, c->timeout_ms + wish->wait_ms, &a);
+    if (e == ERR_OK)
+        e = fill_batch(&a, out);
+    buf_fini(&a.body);
+    buf_fini(&body);
+    return e;
+}
+
+void mbx_batch_free(struct mbx_batch *b)
+{
+    if (b->memory) {
+        arena_fini(b->memory);
+        free(b->memory);
+    }
+    *b = (struct mbx_batch){0};
+}
+
+/* ---- settle ---- */
+
+static enum err settle(struct mbx *c, const char *verb, const struct mbx_delivery *d, const char *reason,
+                       unsigned visibility_ms) RT_BLOCKS
+{
+    char path[80], id[UUID_CHARS];
+    struct buf body;
+    struct json_w w;
+    struct answer a;
+    CHECK_MAGIC(c, MBX_MAGIC);
+    uuid_format(&d->msg_id, id);
+    snprintf(path, sizeof path, "/v1/%s/%s", verb, id);
+    buf_init(&body, 4096);
+    json_w_init(&w, &body);
+    json_obj_begin(&w);
+    if (d->attempt)
+        json_put_u64(&w, "attempt", d->attempt);
+    if (reason)
+        json_put_cstr(&w, "reason", reason);
+    if (visibility_ms)
+        json_put_u64(&w, "visibility_ms", visibility_ms);
+    json_obj_end(&w);
+    enum err e = once(c, path, &body, c->timeout_ms, &a);
+    buf_fini(&a.body);
+    buf_fini(&body);
+    return e;
+}
+
+enum err mbx_ack(struct mbx *c, const struct mbx_delivery *d)
+{
+    return settle(c, "ack", d, NULL, 0);
+}
+
+enum err mbx_nack(struct mbx *c, const struct mbx_delivery *d, const char *reason)
+{
+    return settle(c, "nack", d, reason, 0);
+}
+
+enum err mbx_extend(struct mbx *c, const struct mbx_delivery *d, unsigned visibility_ms)
+{
+    return settle(c, "extend", d, NULL, visibility_ms);
+}
