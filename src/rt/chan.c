@@ -3,34 +3,35 @@
  *
  *     tail word   position of the next item to come  | CLOSED | ARMED | WAITED
  *     head word   position of the next item to leave | CLOSED |       | WAITED
- *     slot        number of the item in it, the item
+ *     slot        the item, and one bit that says in which lap of the ring it was written: even or odd
  *
  * Positions only grow; item p lives in slot p mod ring size; head <= tail <= head + capacity.
  *
  *   send      claim positions: one compare-and-swap moves the tail, fails when it is CLOSED, and returns whether
- *             receivers sleep (WAITED) or an event loop wants to hear (ARMED). Write the items, number the slots.
- *             Wake whom the swap told of.
- *   receive   read items from the slots whose number is right, then take them: one compare-and-swap moves the head
- *             and returns whether senders sleep. When it fails somebody else took them; what was read is forgotten.
+ *             receivers sleep (WAITED) or an event loop wants to hear (ARMED). Write the items. Wake whom the swap
+ *             told of.
+ *   receive   read items from the slots that are written in this lap, then take them: one compare-and-swap moves the
+ *             head and returns whether senders sleep. When it fails somebody else took them; what was read is
+ *             forgotten.
  *
  * One atomic read-modify-write each, per item or per batch. Sender and receiver share no word but the slots: a sender
  * looks at the head only when the room it knows of (`room_until`) is used up, a receiver at the tail only when the
- * next slot is not numbered yet.
+ * next slot is not written yet.
  *
  * Sleeping    A receiver sleeps only while tail == head. One that goes to sleep after a position was claimed is told
  *             so by its own RMW on the tail (word.h) and instead spins for the few instructions until the slot is
- *             numbered; one that slept before is woken by the claimer. So the claim need not be the last act.
+ *             written; one that slept before is woken by the claimer. So the claim need not be the last act.
  * Closing     CLOSED in the tail ends claiming: "closed and head == tail" is the end, not a guess. CLOSED in the head
  *             only ends the sleep of senders, who wait for that word to change.
- * Dropping    Pushers of a drop-oldest channel take turns (`turn`), so that one that made room also gets it. The
- *             oldest is taken exactly as a receiver would, from the head with which the channel was seen full.
+ * Dropping    Pushers of a drop-oldest channel take turns (`turn`), so that one that made room also gets it; closing
+ *             takes its turn too. The oldest is taken as a receiver would, from the head with which it was full.
  *
  * Memory order
- *   slot.number  release in chan_write()   pairs with the acquire in slot_read(): the item is there
- *   head         release in head_move()    pairs with the acquire in chan_room(): the slot has been read
- *   room_until   release in chan_room()    pairs with its own acquire: passes the previous line on to other senders
- *   tail         relaxed; it hands out positions, the slots' numbers publish what is in them
- *   sleeping     see word.h: position, closing and sleeping are bits of one word
+ *   slot        release in slot_write()  pairs with the acquire in slot_read(): what the item points to is there
+ *   head        release in head_move()   pairs with the acquire in chan_room(): the slot has been read
+ *   room_until  release in chan_room()   pairs with its own acquire: passes the previous line on to other senders
+ *   tail        relaxed; it hands out positions, the slots publish what is in them
+ *   sleeping    see word.h: position, closing and sleeping are bits of one word
  */
 #include "rt/chan.h"
 
@@ -46,12 +47,12 @@
 
 #define STATE (~(uint64_t)(RT_WORD_WAITED | ARMED)) /* what a sleeper waits to see change */
 
+/* Item by item, each swap waits for the cache line of the slot before it: ask for lines early. Batches need not. */
+enum { SLOTS_AHEAD = 2 * OS_CACHE_LINE / sizeof(uint64_t) };
+
 enum { CHAN_MAGIC = 0x6e616863 };
 
-struct chan_slot {
-    struct os_a64 number; /* position + 1 of the item that is, or last was, in it */
-    struct os_cell item;
-};
+#define WRITTEN ((uint64_t)1 << 63) /* user space has no such addresses */
 
 /* What the threads at one end share; the other end stays away from its cache line. */
 struct chan_end {
@@ -62,8 +63,8 @@ struct chan_end {
 struct rt_chan {
     uint32_t magic;
     struct rt_chan_spec spec;
-    uint64_t mask; /* ring size - 1; the ring is a power of two, the capacity need not be */
-    struct chan_slot *slots;
+    unsigned ring_bits; /* the ring is a power of two, the capacity need not be */
+    struct os_a64 *slots;
     struct os_mutex turn; /* one pusher at a time (RT_DROP_OLDEST); guards retry_rng (RT_RETRY_ONCE) */
     struct rng retry_rng;
     struct os_count rejected, dropped;
@@ -75,21 +76,30 @@ struct rt_chan {
     struct chan_end head;
 };
 
+/* One item at a time is worth its own copy of these paths, with the loops gone. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 static uint64_t position(uint64_t word)
 {
     return word / STEP;
 }
 
-static struct chan_slot *chan_slot(const struct rt_chan *ch, uint64_t at)
+static struct os_a64 *chan_slot(const struct rt_chan *ch, uint64_t at)
 {
-    return &ch->slots[at & ch->mask];
+    return &ch->slots[at & (((uint64_t)1 << ch->ring_bits) - 1)];
+}
+
+/* WRITTEN as it is once item `at` is in its slot; before, it is as the lap before left it. */
+static uint64_t written_mark(const struct rt_chan *ch, uint64_t at)
+{
+    return (at >> ch->ring_bits) & 1 ? 0 : WRITTEN;
 }
 
 /*
  * The first position that is not free, as far as needed to send n items from `tail` on: what is known is good enough
  * while it leaves room and rules out a new high-water mark; otherwise the head is read.
  */
-static uint64_t chan_room(struct rt_chan *ch, uint64_t tail, uint64_t n)
+ALWAYS_INLINE uint64_t chan_room(struct rt_chan *ch, uint64_t tail, uint64_t n)
 {
     uint64_t until = os_a64_load(&ch->room_until, memory_order_acquire);
     if (tail + n + ch->spec.capacity > until + os_count_get(&ch->high_water)) {
@@ -100,7 +110,7 @@ static uint64_t chan_room(struct rt_chan *ch, uint64_t tail, uint64_t n)
 }
 
 /* Claims up to n positions. ERR_BUSY: not even one. *out_word is the tail word as it was. */
-static enum err chan_claim(struct rt_chan *ch, uint64_t n, uint64_t *out_n, uint64_t *out_word)
+ALWAYS_INLINE enum err chan_claim(struct rt_chan *ch, uint64_t n, uint64_t *out_n, uint64_t *out_word)
 {
     uint64_t word = os_a64_load(&ch->tail.word.v, memory_order_relaxed);
     for (;;) {
@@ -120,11 +130,21 @@ static enum err chan_claim(struct rt_chan *ch, uint64_t n, uint64_t *out_n, uint
     }
 }
 
-static void chan_write(struct rt_chan *ch, uint64_t at, void *item)
+static void slot_write(struct rt_chan *ch, uint64_t at, void *item)
 {
-    struct chan_slot *slot = chan_slot(ch, at);
-    os_cell_set(&slot->item, item);
-    os_a64_store(&slot->number, at + 1, memory_order_release);
+    CHECK(((uintptr_t)item & WRITTEN) == 0);
+    os_a64_store(chan_slot(ch, at), (uint64_t)(uintptr_t)item | written_mark(ch, at), memory_order_release);
+}
+
+/* Reads item `at`. False: its slot is not written yet (or, for a stale position, written again). */
+static bool slot_read(const struct rt_chan *ch, uint64_t at, uint64_t *out_slot, void **out_item)
+{
+    uint64_t slot = os_a64_load(chan_slot(ch, at), memory_order_acquire);
+    *out_slot = slot;
+    if ((slot & WRITTEN) != written_mark(ch, at))
+        return false;
+    *out_item = (void *)(uintptr_t)(slot & ~WRITTEN);
+    return true;
 }
 
 /* Tells the receivers, or the event loop, that n items came; `claimed` is the tail word as the claim found it. */
@@ -138,14 +158,16 @@ static void chan_tell_receivers(struct rt_chan *ch, uint64_t claimed, uint64_t n
 }
 
 /* Puts as many of n items as fit. ERR_BUSY: none did. */
-static enum err chan_put(struct rt_chan *ch, void *const *items, size_t n, size_t *out_n)
+ALWAYS_INLINE enum err chan_put(struct rt_chan *ch, void *const *items, size_t n, size_t *out_n)
 {
     uint64_t count, claimed;
     enum err e = chan_claim(ch, n, &count, &claimed);
     if (e != ERR_OK)
         return e;
+    if (n == 1)
+        os_will_write(chan_slot(ch, position(claimed) + SLOTS_AHEAD));
     for (uint64_t i = 0; i < count; i++)
-        chan_write(ch, position(claimed) + i, items[i]);
+        slot_write(ch, position(claimed) + i, items[i]);
     chan_tell_receivers(ch, claimed, count);
     *out_n = count;
     return ERR_OK;
@@ -157,24 +179,17 @@ static bool head_move(struct rt_chan *ch, uint64_t *word, uint64_t n)
     return os_a64_cas(&ch->head.word.v, word, *word + n * STEP, memory_order_release);
 }
 
-/* Reads item `at`. Its number when it is there; else the number of an older one (not yet) or a newer (long gone). */
-static uint64_t slot_read(const struct rt_chan *ch, uint64_t at, void **out_item)
-{
-    const struct chan_slot *slot = chan_slot(ch, at);
-    uint64_t number = os_a64_load(&slot->number, memory_order_acquire);
-    if (number == at + 1)
-        *out_item = os_cell_get(&slot->item);
-    return number;
-}
-
 /* Takes up to `max` items. ERR_EMPTY and ERR_CLOSED: none; *out_tail is then the tail word with which it was empty. */
-static enum err chan_take(struct rt_chan *ch, void **items, size_t max, size_t *out_n, uint64_t *out_tail)
+ALWAYS_INLINE enum err chan_take(struct rt_chan *ch, void **items, size_t max, size_t *out_n,
+                                 uint64_t *out_tail)
 {
     uint64_t word = os_a64_load(&ch->head.word.v, memory_order_relaxed);
     for (;;) {
-        uint64_t head = position(word), n = 0, number;
-        while ((number = slot_read(ch, head + n, &items[n])) == head + n + 1 && ++n < max)
-            continue;
+        uint64_t head = position(word), n = 0, slot = 0;
+        if (max == 1)
+            os_will_read(chan_slot(ch, head + SLOTS_AHEAD));
+        while (n < max && slot_read(ch, head + n, &slot, &items[n]))
+            n++;
         if (n > 0) {
             if (!head_move(ch, &word, n))
                 continue;
@@ -183,16 +198,15 @@ static enum err chan_take(struct rt_chan *ch, void **items, size_t max, size_t *
             *out_n = n;
             return ERR_OK;
         }
-        if (number > head + 1) { /* others took it, and more, since we read the head */
-            word = os_a64_load(&ch->head.word.v, memory_order_relaxed);
-            continue;
-        }
         uint64_t tail = rt_word_load(&ch->tail.word);
         if (position(tail) == head) {
             *out_tail = tail;
             return tail & CLOSED ? ERR_CLOSED : ERR_EMPTY;
         }
-        os_a64_spin(&chan_slot(ch, head)->number, number); /* claimed: its sender is about to write */
+        uint64_t before = word;
+        word = os_a64_load(&ch->head.word.v, memory_order_relaxed);
+        if (word == before) /* nobody took it: its sender has claimed it and is about to write */
+            os_a64_spin(chan_slot(ch, head), slot);
     }
 }
 
@@ -204,17 +218,15 @@ struct rt_chan *rt_chan_create(const struct rt_chan_spec *spec)
     struct rt_chan *ch = os_alloc(sizeof *ch);
     if (!ch)
         return NULL;
-    uint64_t ring = 1;
-    while (ring < spec->capacity)
-        ring *= 2;
-    ch->slots = os_alloc(ring * sizeof *ch->slots);
+    while ((size_t)1 << ch->ring_bits < spec->capacity)
+        ch->ring_bits++;
+    ch->slots = os_alloc(((size_t)1 << ch->ring_bits) * sizeof *ch->slots);
     if (!ch->slots) {
         os_free(ch);
         return NULL;
     }
     ch->magic = CHAN_MAGIC;
     ch->spec = *spec;
-    ch->mask = ring - 1;
     if (ch->spec.retry_max_ms == 0) {
         ch->spec.retry_min_ms = 50;
         ch->spec.retry_max_ms = 150;
@@ -266,11 +278,12 @@ enum err rt_chan_try_send(struct rt_chan *ch, void *item)
 
 /* Waits for the word to change: looks a while before it sleeps, the longer if that helped the last time. */
 RT_BLOCKS
-static enum err end_wait(struct chan_end *end, uint64_t seen, struct deadline by)
+static enum err end_wait(struct chan_end *end, uint64_t seen, size_t batch, struct deadline by)
 {
     uint64_t looks = os_count_get(&end->looks);
+    int pauses = batch == 1 ? OS_LOOK_PAUSES_ONE : OS_LOOK_PAUSES_BATCH;
     for (uint64_t i = 0; i < looks; i++) {
-        for (int k = 0; k < OS_LOOK_PAUSES; k++)
+        for (int k = 0; k < pauses; k++)
             os_pause();
         if ((rt_word_load(&end->word) ^ seen) & STATE) {
             os_count_set(&end->looks, OS_LOOKS_MAX);
@@ -296,7 +309,7 @@ static enum err chan_send_wait(struct rt_chan *ch, void *const *items, size_t n,
         uint64_t head = rt_word_load(&ch->head.word);
         e = chan_put(ch, items + *sent, n - *sent, &some);
         if (e == ERR_BUSY)
-            e = end_wait(&ch->head, head, by);
+            e = end_wait(&ch->head, head, n, by);
         else if (e == ERR_OK)
             *sent += some;
         if (e != ERR_OK || *sent == n)
@@ -342,6 +355,8 @@ enum err rt_chan_send(struct rt_chan *ch, void *item, struct deadline by)
     size_t sent = 0;
     switch (ch->spec.policy) {
     case RT_WAIT:
+        if (chan_put(ch, &item, 1, &sent) == ERR_OK)
+            return ERR_OK;
         return chan_send_wait(ch, &item, 1, by, &sent);
     case RT_RETRY_ONCE:
         return chan_send_retry(ch, item, by);
@@ -358,13 +373,13 @@ enum err rt_chan_send(struct rt_chan *ch, void *item, struct deadline by)
 /* In turn. The oldest item if the channel is still full, else NULL: a receiver was faster. */
 static void *chan_drop(struct rt_chan *ch)
 {
-    uint64_t tail =
-        position(os_a64_load(&ch->tail.word.v, memory_order_relaxed)); /* nobody else moves it */
+    uint64_t tail = position(os_a64_load(&ch->tail.word.v, memory_order_relaxed)); /* our turn: it stays */
     uint64_t word = os_a64_load(&ch->head.word.v, memory_order_relaxed);
+    uint64_t slot;
     void *oldest = NULL;
     if (tail - position(word) < ch->spec.capacity)
         return NULL;
-    if (slot_read(ch, position(word), &oldest) != position(word) + 1 || !head_move(ch, &word, 1))
+    if (!slot_read(ch, position(word), &slot, &oldest) || !head_move(ch, &word, 1))
         return NULL;
     os_count_add(&ch->dropped, 1);
     return oldest;
@@ -381,11 +396,11 @@ enum err rt_chan_push_drop_oldest(struct rt_chan *ch, void *item, void **out_dro
     enum err e = chan_put(ch, &item, 1, &n);
     if (e == ERR_BUSY) {
         dropped = chan_drop(ch);
-        e = chan_put(ch, &item, 1, &n); /* there is room now, whoever made it */
-        CHECK(e != ERR_BUSY);
+        e = chan_put(ch, &item, 1, &n);
+        CHECK(e == ERR_OK); /* there is room now, whoever made it, and closing waits for its turn */
     }
     os_mutex_unlock(&ch->turn);
-    if (e == ERR_OK || dropped)
+    if (e == ERR_OK)
         *out_dropped = dropped;
     return e;
 }
@@ -411,8 +426,28 @@ enum err rt_chan_try_recv_batch(struct rt_chan *ch, void **items, size_t max, si
 
 enum err rt_chan_try_recv(struct rt_chan *ch, void **out_item)
 {
+    void *item; /* what is read may yet be lost to another receiver: *out_item stays as it is */
     size_t n;
-    return rt_chan_try_recv_batch(ch, out_item, 1, &n);
+    enum err e = rt_chan_try_recv_batch(ch, &item, 1, &n);
+    if (e == ERR_OK)
+        *out_item = item;
+    return e;
+}
+
+/* Nothing was there when it was tried: waits for it. */
+RT_BLOCKS
+static enum err chan_recv_wait(struct rt_chan *ch, void **items, size_t max, struct deadline by,
+                               size_t *out_n)
+{
+    for (;;) {
+        uint64_t tail;
+        enum err e = chan_take(ch, items, max, out_n, &tail);
+        if (e != ERR_EMPTY)
+            return e;
+        e = end_wait(&ch->tail, tail, max, by);
+        if (e != ERR_OK)
+            return e;
+    }
 }
 
 enum err rt_chan_recv_batch(struct rt_chan *ch, void **items, size_t max, struct deadline by, size_t *out_n)
@@ -422,27 +457,33 @@ enum err rt_chan_recv_batch(struct rt_chan *ch, void **items, size_t max, struct
     rt_lock_check_none("receiving");
     if (rt_stop_asked(RT_STOP_HARD))
         return ERR_CANCELED;
-    for (;;) {
-        uint64_t tail;
-        enum err e = chan_take(ch, items, max, out_n, &tail);
-        if (e != ERR_EMPTY)
-            return e;
-        e = end_wait(&ch->tail, tail, by);
-        if (e != ERR_OK)
-            return e;
-    }
+    return chan_recv_wait(ch, items, max, by, out_n);
 }
 
 enum err rt_chan_recv(struct rt_chan *ch, struct deadline by, void **out_item)
 {
+    CHECK_MAGIC(ch, CHAN_MAGIC);
+    rt_lock_check_none("receiving");
+    if (rt_stop_asked(RT_STOP_HARD))
+        return ERR_CANCELED;
+    void *item;
     size_t n;
-    return rt_chan_recv_batch(ch, out_item, 1, by, &n);
+    uint64_t tail;
+    enum err e = chan_take(ch, &item, 1, &n, &tail);
+    if (e == ERR_EMPTY)
+        e = chan_recv_wait(ch, &item, 1, by, &n);
+    if (e == ERR_OK)
+        *out_item = item;
+    return e;
 }
 
 void rt_chan_close(struct rt_chan *ch)
 {
     CHECK_MAGIC(ch, CHAN_MAGIC);
-    if (os_a64_or(&ch->tail.word.v, CLOSED, memory_order_release) & CLOSED)
+    os_mutex_lock(&ch->turn); /* not between a drop and the push that it was for */
+    uint64_t before = os_a64_or(&ch->tail.word.v, CLOSED, memory_order_release);
+    os_mutex_unlock(&ch->turn);
+    if (before & CLOSED)
         return;
     /* after the tail's: a sender that sees this one also finds the tail closed */
     os_a64_or(&ch->head.word.v, CLOSED, memory_order_release);

@@ -6,6 +6,7 @@
  * Threads     Every function may be called from any thread, but none while a lock is held. Only those marked
  *             RT_BLOCKS wait; they end on the deadline (ERR_TIMEOUT), on close (ERR_CLOSED) and when the
  *             calling task is cancelled (ERR_CANCELED).
+ * Items       Any pointer but NULL (bit 63 must be clear, as it is in every address of a process).
  * Memory      All slots are allocated by rt_chan_create(); nothing after that allocates.
  * Order       FIFO. Closing keeps what is queued: receivers drain it, then see ERR_CLOSED.
  */
@@ -81,6 +82,7 @@ NODISCARD enum err rt_chan_push_drop_oldest(struct rt_chan *ch, void *item, void
 
 /* ERR_EMPTY when there is nothing yet, ERR_CLOSED when there will be nothing any more. */
 NODISCARD enum err rt_chan_try_recv(struct rt_chan *ch, void **out_item);
+/* Up to `max` items; what lies behind *out_n in `items` is undefined, also on failure. */
 NODISCARD enum err rt_chan_try_recv_batch(struct rt_chan *ch, void **items, size_t max, size_t *out_n);
 
 NODISCARD enum err rt_chan_recv(struct rt_chan *ch, struct deadline by, void **out_item) RT_BLOCKS;

@@ -53,21 +53,6 @@ static inline uint64_t os_count_get(const struct os_count *c)
     return atomic_load_explicit(&c->v, memory_order_relaxed);
 }
 
-/* A pointer that may be read before it is known to be valid; something else then decides. No scheduling point. */
-struct os_cell {
-    _Atomic(void *) p;
-};
-
-static inline void os_cell_set(struct os_cell *c, void *p)
-{
-    atomic_store_explicit(&c->p, p, memory_order_relaxed);
-}
-
-static inline void *os_cell_get(const struct os_cell *c)
-{
-    return atomic_load_explicit(&c->p, memory_order_relaxed);
-}
-
 #ifdef RON_MODEL
 #include <os_model.h>
 #else
@@ -107,7 +92,7 @@ void os_thread_forget(struct os_thread *t);
 
 /* A block of OS_SELF_BYTES that belongs to the calling thread, all zero at its start. */
 #define OS_SELF_BYTES 128
-extern _Thread_local char os_self_block[OS_SELF_BYTES];
+extern _Thread_local char os_self_block[OS_SELF_BYTES] __attribute__((tls_model("initial-exec")));
 static inline void *os_self(void)
 {
     return os_self_block;
@@ -141,13 +126,30 @@ static inline void os_pause(void)
 }
 
 /*
- * How a waiter looks before it sleeps (chan.c): up to OS_LOOKS_MAX times, OS_LOOK_PAUSES apart. Looking too often
- * takes the cache line away from who is about to write it: with pauses of about a microsecond it finds a handful of
- * items instead of one. All of it costs about what a sleep and a wake-up would.
+ * How a waiter looks before it sleeps (chan.c): up to OS_LOOKS_MAX times, so many pauses apart. Looking too often
+ * takes the cache line away from who is about to write it; after a few microseconds there are many items instead of
+ * one. Who takes many at a time is done sooner, so it looks sooner. All of it costs about what a sleep and a wake-up
+ * would. Measured with bench.chan.
  */
-#define OS_LOOKS_MIN   1
-#define OS_LOOKS_MAX   16
-#define OS_LOOK_PAUSES 64
+#define OS_LOOKS_MIN         1
+#define OS_LOOKS_MAX         8
+#define OS_LOOK_PAUSES_ONE   256
+#define OS_LOOK_PAUSES_BATCH 64
+
+/* Asks for a cache line that will soon be needed, to write or to read. */
+static inline void os_will_write(const void *p)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)p));
+#else
+    __builtin_prefetch(p, 1);
+#endif
+}
+
+static inline void os_will_read(const void *p)
+{
+    __builtin_prefetch(p, 0);
+}
 
 static inline uint32_t os_a32_load(const struct os_a32 *a, memory_order mo)
 {

@@ -9,6 +9,7 @@
 #define RON_RT_STOP_H
 
 #include "rt/os.h"
+#include "rt/self.h"
 
 #define RT_STOP_SOFT 1u
 #define RT_STOP_HARD 2u
@@ -31,6 +32,10 @@ void rt_stop_fini(struct rt_stop *s);
 void rt_stop_request(struct rt_stop *s, uint32_t flags);
 
 /* Which of `flags` were asked of the calling task; 0 for a thread that is no task. */
-uint32_t rt_stop_asked(uint32_t flags);
+static inline uint32_t rt_stop_asked(uint32_t flags)
+{
+    const struct rt_stop *s = rt_self()->stop;
+    return s ? os_a32_load(&s->flags, memory_order_acquire) & flags : 0;
+}
 
 #endif

@@ -65,7 +65,8 @@ static void sup_tell_task(struct rt_supervisor *sup, enum rt_event_kind kind, co
 {
     /* While its thread runs the result is the thread's; acquire pairs with the release in task_main(). */
     enum err result = os_a32_load(&t->ended, memory_order_acquire) ? t->result : ERR_OK;
-    sup_tell(sup, (struct rt_event){.kind = kind, .task = t->name, .task_kind = t->spec.kind, .err = result});
+    sup_tell(sup,
+             (struct rt_event){.kind = kind, .task = t->name, .task_kind = t->spec.kind, .err = result});
 }
 
 static enum rt_task_state task_state(const struct rt_task *t)

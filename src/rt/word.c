@@ -227,9 +227,3 @@ void rt_stop_request(struct rt_stop *s, uint32_t flags)
     }
     os_mutex_unlock(&s->m);
 }
-
-uint32_t rt_stop_asked(uint32_t flags)
-{
-    const struct rt_stop *s = rt_self()->stop;
-    return s ? os_a32_load(&s->flags, memory_order_acquire) & flags : 0;
-}

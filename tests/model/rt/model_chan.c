@@ -232,6 +232,37 @@ static void drop_oldest_wakes_the_receiver(void)
     rt_chan_destroy(s.ch, NULL, NULL);
 }
 
+static void push_until_closed(void *arg)
+{
+    const struct sender *me = arg;
+    for (unsigned i = 0; i < me->n; i++) {
+        void *dropped = NULL;
+        enum err e = rt_chan_push_drop_oldest(me->shop->ch, ITEM(me->first + i), &dropped);
+        CHECK(e == ERR_OK || e == ERR_CLOSED);
+        CHECK(e == ERR_OK || dropped == NULL);
+        if (e != ERR_OK)
+            mark(&me->shop->refused, ITEM(me->first + i));
+        if (dropped)
+            mark(&me->shop->refused, dropped);
+        model_cover(e == ERR_OK ? 0 : 1);
+    }
+}
+
+/* A push that is refused has dropped nothing. */
+RT_BLOCKS
+static void closing_does_not_come_between_a_drop_and_its_push(void)
+{
+    struct shop s = {.ch = make(1, RT_DROP_OLDEST)};
+    struct sender p = {&s, 0, 2};
+    struct os_thread t;
+    start(&t, "pusher", push_until_closed, &p);
+    rt_chan_close(s.ch);
+    os_thread_join(&t);
+    receive_until_closed(&s);
+    check_all(&s, 3);
+    rt_chan_destroy(s.ch, NULL, NULL);
+}
+
 /* Three pushes into two slots, one item taken: if the oldest was taken there was room, and nothing may be dropped. */
 RT_BLOCKS
 static void drop_oldest_drops_only_when_full(void)
@@ -433,6 +464,9 @@ int main(int argc, char **argv)
     const struct model models[] = {
         {.name = "closing_ends_the_wait_for_room", .body = closing_ends_the_wait_for_room, .covers = 1},
         {.name = "drop_oldest_wakes_the_receiver", .body = drop_oldest_wakes_the_receiver, .covers = 1},
+        {.name = "closing_does_not_come_between_a_drop_and_its_push",
+         .body = closing_does_not_come_between_a_drop_and_its_push,
+         .covers = 2},
         {.name = "drop_oldest_drops_only_when_full", .body = drop_oldest_drops_only_when_full, .covers = 2},
         {.name = "timed_out_receiver_does_not_swallow_the_wakeup",
          .body = timed_out_receiver_does_not_swallow_the_wakeup,

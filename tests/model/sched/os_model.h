@@ -44,11 +44,20 @@ void os_mutex_lock(struct os_mutex *m);
 void os_mutex_unlock(struct os_mutex *m);
 
 /* Looking before sleeping adds no interleaving that sleeping does not have: none in the model. */
-#define OS_LOOKS_MIN   0
-#define OS_LOOKS_MAX   0
-#define OS_LOOK_PAUSES 0
+#define OS_LOOKS_MIN         0
+#define OS_LOOKS_MAX         0
+#define OS_LOOK_PAUSES_ONE   0
+#define OS_LOOK_PAUSES_BATCH 0
 static inline void os_pause(void)
 {
+}
+static inline void os_will_write(const void *p)
+{
+    (void)p;
+}
+static inline void os_will_read(const void *p)
+{
+    (void)p;
 }
 
 uint32_t os_a32_load(const struct os_a32 *a, memory_order mo);
