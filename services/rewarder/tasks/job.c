@@ -89,8 +89,9 @@ static void run_parts(struct rewarder_job *j, bool lead, struct rt_task *self)
         if (self)
             rt_task_beat(self);
         uint64_t parts = atomic_load_explicit(&j->parts, memory_order_relaxed);
+        /* Before the count: once the last part is counted the lead goes on, and what the hooks point to may be gone. */
+        j->hooks.progress(j->hooks.ctx, atomic_load_explicit(&j->done, memory_order_relaxed) + 1);
         uint64_t done = atomic_fetch_add_explicit(&j->done, 1, memory_order_acq_rel) + 1;
-        j->hooks.progress(j->hooks.ctx, done);
         if (done == parts && !lead) {
             enum err e = rt_chan_try_send(j->last, (void *)(uintptr_t)(phase + 1));
             CHECK(e == ERR_OK); /* at most one token per phase */

@@ -130,7 +130,7 @@ static void start(struct fixture *f) RT_BLOCKS
     assert_int_equal(svc_data_open(f->root, false, SVC_DATA_WHOLE, &f->data, &why), ERR_OK);
     struct svc_options opt = {.data = f->data,
                               .flags = f->flags,
-                              .flag_count = 4,
+                              .flag_count = 5,
                               .quiet = true,
                               .wiring = f->ledger ? &f->ledger->client : NULL};
     if (svc_open(&rewarder_svc, &opt, &f->svc) != ERR_OK || svc_start(f->svc) != ERR_OK)
@@ -164,6 +164,7 @@ static int set_up(void **state) RT_BLOCKS
     f->flags[1] = "bind=127.0.0.1:0";
     f->flags[2] = "uds=";
     f->flags[3] = "concurrency.compute_workers=3";
+    f->flags[4] = "concurrency.partition_rows=1024"; /* epochs of 2,000 rows have a lead and a helper */
     f->ledger = malloc(sizeof *f->ledger);
     fake_ledger_init(f->ledger, 1);
     start(f);
