@@ -1,13 +1,16 @@
 /*
  * ron ledger: look at accounts, units, entries and the head of a running ledger; ingest; prove; verify offline.
  */
+#include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "ron/client.h"
 #include "ron/cmd.h"
+#include "ron/ledger_verify.h"
 #include "services/ledger/service.h"
 
 enum { PATH_CHARS = 1024, BODY_MAX = 1 << 20 };
@@ -140,6 +143,209 @@ static int run_ingest(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     return print_answer(ctx, &a, status);
 }
 
+/* ---- offline ---- */
+
+static bool slurp(const char *path, struct buf *out)
+{
+    FILE *f = fopen(path, "rb");
+    char piece[4096];
+    if (f == NULL)
+        return false;
+    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;)
+        buf_put(out, piece, n);
+    fclose(f);
+    return out->err == ERR_OK;
+}
+
+static const struct cmd_flag verify_flags[] = {
+    {"vkey", CMD_VALUE, "KEY", "verifier key of the log, with --checkpoint"},
+    {"checkpoint", CMD_VALUE, "FILE", "a signed note that the journal must hold"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+static int report(struct cmd_ctx *ctx, const struct ledger_verify_report *r, int code)
+{
+    char root[SHA256_TEXT_CHARS], digest[SHA256_TEXT_CHARS];
+    sha256_format(&r->root, root);
+    sha256_format(&r->state_digest, digest);
+    if (code == 0 && cmd_global(ctx)->json)
+        printf("{\"ok\":true,\"seq\":%llu,\"groups\":%llu,\"root\":\"%s\",\"state_digest\":\"%s\",\"torn_"
+               "bytes\":%llu}\n",
+               (unsigned long long)r->seq, (unsigned long long)r->groups, root, digest,
+               (unsigned long long)r->torn_bytes);
+    else if (code == 0)
+        printf("verified %llu entries in %llu groups\nroot          %s\nstate digest  %s\n",
+               (unsigned long long)r->seq, (unsigned long long)r->groups, root, digest);
+    else if (code == 1 && cmd_global(ctx)->json)
+        printf("{\"ok\":false,\"file\":\"%s\",\"byte\":%llu,\"rule\":\"%s\"}\n", r->file,
+               (unsigned long long)r->byte, r->rule);
+    else if (code == 1)
+        fprintf(stderr, "ron: %s, byte %llu: %s\n", r->file, (unsigned long long)r->byte, r->rule);
+    else
+        fprintf(stderr, "ron: the ledger cannot be read\n");
+    return code;
+}
+
+static int run_verify(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    (void)argc;
+    struct ledger_verify_report r;
+    struct buf note;
+    const char *file = cmd_flag(ctx, "checkpoint", NULL), *vkey = cmd_flag(ctx, "vkey", NULL);
+    if ((file == NULL) != (vkey == NULL))
+        return cmd_fail(ctx, CMD_USAGE, "--checkpoint and --vkey belong together");
+    buf_init(&note, 65536);
+    if (file != NULL && !slurp(file, &note))
+        return buf_fini(&note), cmd_fail(ctx, CMD_FAILED, "cannot read %s", file);
+    int code = ledger_verify(argv[0], buf_str(&note), str_from_c(vkey), NULL, NULL, &r);
+    buf_fini(&note);
+    return report(ctx, &r, code);
+}
+
+static const struct cmd_flag export_flags[] = {
+    {"from", CMD_VALUE, "SEQ", "first entry"},
+    {"to", CMD_VALUE, "SEQ", "last entry"},
+    {"out", CMD_VALUE, "FILE", "where to; default: standard output"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+struct export
+{
+    FILE *out;
+    int64_t from, to;
+};
+
+static void put_json(FILE *f, struct str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] == '"' || s.p[i] == '\\')
+            fputc('\\', f);
+        fputc(s.p[i], f);
+    }
+}
+
+static void export_entry(void *ctx, uint64_t seq, struct str leaf, const struct sha256 *hash,
+                         struct str idem_id, struct str kid, uint64_t ledger_ms)
+{
+    struct export *e = ctx;
+    char text[SHA256_TEXT_CHARS];
+    if ((int64_t)seq < e->from || (int64_t)seq > e->to)
+        return;
+    sha256_format(hash, text);
+    fprintf(e->out, "{\"seq\":%llu,\"leaf\":\"", (unsigned long long)seq);
+    put_json(e->out, leaf);
+    fprintf(e->out, "\",\"leaf_hash\":\"%s\",\"idem_id\":\"", text);
+    put_json(e->out, idem_id);
+    fprintf(e->out, "\",\"kid\":\"");
+    put_json(e->out, kid);
+    fprintf(e->out, "\",\"ledger_ms\":%llu}\n", (unsigned long long)ledger_ms);
+}
+
+static int run_export(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    (void)argc;
+    struct ledger_verify_report r;
+    const char *path = cmd_flag(ctx, "out", NULL);
+    struct export e = {path == NULL ? stdout : fopen(path, "w"), cmd_flag_int(ctx, "from", 1, 1, INT64_MAX),
+                       cmd_flag_int(ctx, "to", INT64_MAX, 1, INT64_MAX)};
+    if (e.out == NULL)
+        return cmd_fail(ctx, CMD_FAILED, "cannot write %s", path);
+    int code = ledger_verify(argv[0], (struct str){NULL, 0}, (struct str){NULL, 0}, export_entry, &e, &r);
+    if (e.out != stdout && fclose(e.out) != 0)
+        return cmd_fail(ctx, CMD_FAILED, "cannot write %s", path);
+    return code == 0 ? CMD_OK : report(ctx, &r, code);
+}
+
+static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    (void)argc;
+    static const char *const folders[] = {"tree", "index", "state", "ckpt"};
+    struct ledger_verify_report r;
+    char path[1024];
+    snprintf(path, sizeof path, "%s/SUPERBLOCK", argv[0]);
+    if (access(path, R_OK) != 0)
+        return cmd_fail(ctx, 2, "%s holds no ledger", argv[0]);
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", argv[0], folders[i]);
+        DIR *d = opendir(path);
+        for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+            char file[1400];
+            snprintf(file, sizeof file, "%s/%s", path, e->d_name);
+            if (e->d_name[0] != '.' && unlink(file) != 0)
+                return closedir(d), cmd_fail(ctx, CMD_FAILED, "cannot remove %s", file);
+        }
+        if (d != NULL)
+            closedir(d);
+    }
+    snprintf(path, sizeof path, "%s/groups", argv[0]);
+    unlink(path);
+    int code = ledger_verify(argv[0], (struct str){NULL, 0}, (struct str){NULL, 0}, NULL, NULL, &r);
+    if (code == 0 && !cmd_global(ctx)->json)
+        puts(
+            "everything derived was removed; the next start rebuilds it from the journal, which is whole:");
+    return report(ctx, &r, code);
+}
+
+static const struct cmd_flag prove_flags[] = {
+    {"id", CMD_VALUE, "ID", "the entry with this id"},
+    {"seq", CMD_VALUE, "SEQ", "the entry with this number"},
+    {"out", CMD_VALUE, "FILE", "where to; default: standard output"},
+    {"check", CMD_VALUE, "FILE", "verify a proof, offline"},
+    {"vkey", CMD_VALUE, "KEY", "verifier key, with --check"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+static int prove_check(struct cmd_ctx *ctx, const char *file)
+{
+    struct buf proof;
+    uint64_t index = 0, size = 0;
+    const char *vkey = cmd_flag(ctx, "vkey", NULL);
+    if (vkey == NULL)
+        return cmd_fail(ctx, CMD_USAGE, "--check needs --vkey");
+    buf_init(&proof, 1 << 20);
+    if (!slurp(file, &proof))
+        return buf_fini(&proof), cmd_fail(ctx, CMD_FAILED, "cannot read %s", file);
+    enum err err = ledger_verify_proof(buf_str(&proof), str_from_c(vkey), &index, &size);
+    buf_fini(&proof);
+    if (err != ERR_OK)
+        return cmd_fail(ctx, CMD_FAILED, "the proof does not hold: %s", err_title(err));
+    printf("seq %llu is in the signed tree of size %llu\n", (unsigned long long)index + 1,
+           (unsigned long long)size);
+    return CMD_OK;
+}
+
+static int run_prove(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    (void)argc;
+    (void)argv;
+    const char *check = cmd_flag(ctx, "check", NULL), *id = cmd_flag(ctx, "id", NULL),
+               *out = cmd_flag(ctx, "out", NULL);
+    int64_t seq = cmd_flag_int(ctx, "seq", 0, 0, INT64_MAX);
+    struct client_answer a;
+    char path[96];
+    if (check != NULL)
+        return prove_check(ctx, check);
+    if (id != NULL) {
+        int status = get(ctx, "/v1/entries/", id, &a);
+        if (status != CMD_OK)
+            return client_finish(ctx, &a, status);
+        seq = client_int(a.json, "seq");
+        client_free(&a);
+    }
+    if (seq == 0)
+        return cmd_fail(ctx, CMD_USAGE, "prove takes --id or --seq, or --check");
+    snprintf(path, sizeof path, "/v1/proof/inclusion?format=tlog&seq=%lld", (long long)seq);
+    int status = get(ctx, path, NULL, &a);
+    if (status != CMD_OK)
+        return client_finish(ctx, &a, status);
+    FILE *f = out == NULL ? stdout : fopen(out, "w");
+    bool ok = f != NULL && fwrite(a.body.p, 1, a.body.n, f) == a.body.n;
+    if (f != NULL && f != stdout)
+        ok = fclose(f) == 0 && ok;
+    client_free(&a);
+    return ok ? CMD_OK : cmd_fail(ctx, CMD_FAILED, "cannot write %s", out == NULL ? "the proof" : out);
+}
+
 static const struct cmd commands[] = {
     {"account", "ACCOUNT", "balances and nonces", "ron ledger account acct:alice", NULL, 1, 1, run_account},
     {"unit", "IDEM_ID", "what became of a unit", "ron ledger unit demo:pay:1", NULL, 1, 1, run_unit},
@@ -148,6 +354,16 @@ static const struct cmd commands[] = {
     {"tail", "", "the newest entries", "ron ledger tail --from 1", tail_flags, 0, 0, run_tail},
     {"ingest", "[FILE]", "send units (JSON, stdin without FILE)", "ron ledger ingest units.json", NULL, 0,
      1, run_ingest},
+    {"prove", "", "a proof that an entry is in the signed tree; --check verifies one offline",
+     "ron ledger prove --id demo-2 --out demo-2.tlog-proof\nron ledger prove --check demo-2.tlog-proof "
+     "--vkey KEY",
+     prove_flags, 0, 0, run_prove},
+    {"verify", "DIR", "check a ledger's files without trusting the ledger",
+     "ron ledger verify ron-data/ledger", verify_flags, 1, 1, run_verify},
+    {"export", "DIR", "every entry as a line of JSON, verified on the way",
+     "ron ledger export ron-data/ledger --out entries.jsonl", export_flags, 1, 1, run_export},
+    {"rebuild", "DIR", "remove everything derived from the journal and verify the rest",
+     "ron ledger rebuild ron-data/ledger", NULL, 1, 1, run_rebuild},
     {.run = NULL},
 };
 
