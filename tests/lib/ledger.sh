@@ -15,7 +15,7 @@ die() {
 free_port() { # a base port whose +10 and +11 nobody listens on
     local p
     while :; do
-        p=$((20000 + RANDOM % 30000))
+        p=$((10000 + RANDOM % 22000)) # below what outgoing connections get
         if ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 10))") 2>/dev/null && ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 11))") 2>/dev/null; then
             echo "$p"
             return

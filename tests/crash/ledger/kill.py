@@ -15,7 +15,7 @@ counter = 0
 
 def free_base():
     while True:
-        at = rng.randrange(20000, 50000)
+        at = rng.randrange(10000, 32000)
         try:
             for p in (10, 11):
                 with socket.socket() as s:
