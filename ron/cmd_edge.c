@@ -1,0 +1,373 @@
+/*
+ * ron edge: packs (list, add, reload, check one offline), assets (get, fill), the store (verify, purge), fills under way.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/str.h"
+#include "ron/client.h"
+#include "ron/services.h"
+#include "ron/table.h"
+#include "services/edge/core/pmtiles.h"
+#include "services/edge/core/tile.h"
+
+enum { TILE_BYTES_MAX = 64 << 20, ENTRIES_MAX = 1 << 26, COPY_BYTES = 1 << 20, PATH_CHARS = 1024 };
+
+RT_BLOCKS
+static int call(struct cmd_ctx *ctx, const char *method, const char *path, const char *body,
+                int64_t timeout_ms, struct client_answer *out)
+{
+    return client_call(
+        ctx, "edge",
+        &(struct client_request){.method = method, .path = path, .body = body, .timeout_ms = timeout_ms},
+        out);
+}
+
+static int print_answer(struct cmd_ctx *ctx, struct client_answer *a, int status)
+{
+    if (status != CMD_OK)
+        return client_finish(ctx, a, status);
+    client_print_raw(a);
+    client_free(a);
+    return CMD_OK;
+}
+
+/* ---- packs ---- */
+
+RT_BLOCKS
+static int run_packs(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    static const char *const headers[] = {"pack",   "kind",   "state",  ">tiles",
+                                          ">files", ">bytes", "digest", "error"};
+    struct client_answer a;
+    struct table table;
+    size_t i;
+    json_t *p;
+    (void)argc;
+    (void)argv;
+    int status = call(ctx, "GET", "/admin/packs", NULL, 0, &a);
+    if (status != CMD_OK || cmd_global(ctx)->json)
+        return print_answer(ctx, &a, status);
+    table_init(&table, cmd_global(ctx)->color, headers, 8);
+    json_array_foreach(json_object_get(a.json, "packs"), i, p)
+    {
+        const char *digest = client_str(p, "digest");
+        table_cell(&table, "%s", client_str(p, "name"));
+        table_cell(&table, "%s", client_str(p, "kind"));
+        table_cell(&table, "%s", client_str(p, "state"));
+        table_cell(&table, "%lld", client_int(p, "tiles"));
+        table_cell(&table, "%lld", client_int(p, "files"));
+        table_cell(&table, "%lld", client_int(p, "bytes"));
+        table_cell(&table, "%.19s", *digest ? digest : "sealing");
+        table_cell(&table, "%s", client_str(p, "error"));
+    }
+    table_print(&table);
+    client_free(&a);
+    return CMD_OK;
+}
+
+RT_BLOCKS
+static int run_reload(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    struct client_answer a;
+    json_t *names = json_array(), *body = json_object();
+    for (int i = 0; i < argc; i++)
+        json_array_append_new(names, json_string(argv[i]));
+    if (argc)
+        json_object_set(body, "packs", names);
+    char *text = json_dumps(body, JSON_COMPACT);
+    int status = call(ctx, "POST", "/admin/packs/reload", text, 65000, &a);
+    free(text);
+    json_decref(names);
+    json_decref(body);
+    return print_answer(ctx, &a, status);
+}
+
+static int copy_file(struct cmd_ctx *ctx, const char *from, const char *to)
+{
+    int in = open(from, O_RDONLY | O_CLOEXEC);
+    int out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    char *room = malloc(COPY_BYTES);
+    ssize_t n = in < 0 || out < 0 || !room ? -1 : 1;
+    while (n > 0) {
+        n = read(in, room, COPY_BYTES);
+        for (ssize_t at = 0; n > 0 && at < n;) {
+            ssize_t w = write(out, room + at, (size_t)(n - at));
+            if (w <= 0) {
+                n = -1;
+                break;
+            }
+            at += w;
+        }
+    }
+    bool ok = n == 0 && fsync(out) == 0;
+    free(room);
+    if (in >= 0)
+        close(in);
+    if (out >= 0)
+        close(out);
+    return ok ? CMD_OK : cmd_fail(ctx, CMD_FAILED, "cannot copy %s to %s: %s", from, to, strerror(errno));
+}
+
+static const struct cmd_flag add_flags[] = {
+    {"name", CMD_VALUE, "NAME", "what the pack is called; default: the file's name"},
+    {NULL, CMD_SWITCH, NULL, NULL}};
+
+/* Copied beside its place and renamed into it, so that a running service never sees half of it. */
+RT_BLOCKS
+static int run_add(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    char tmp[PATH_CHARS], to[PATH_CHARS];
+    const char *slash = strrchr(argv[0], '/'), *base = slash ? slash + 1 : argv[0],
+               *dot = strrchr(base, '.');
+    struct client_answer a;
+    (void)argc;
+    if (!dot || (strcmp(dot, ".pmtiles") != 0 && strcmp(dot, ".mbtiles") != 0))
+        return cmd_fail(ctx, CMD_USAGE, "%s ends neither with .pmtiles nor with .mbtiles", argv[0]);
+    const char *name = cmd_flag(ctx, "name", NULL);
+    snprintf(to, sizeof to, "%s/edge/packs/%.*s%s", cmd_global(ctx)->data,
+             name ? (int)strlen(name) : (int)(dot - base), name ? name : base, dot);
+    snprintf(tmp, sizeof tmp, "%s/edge/packs/.adding-%d", cmd_global(ctx)->data, (int)getpid());
+    int status = copy_file(ctx, argv[0], tmp);
+    if (status != CMD_OK)
+        return status;
+    if (rename(tmp, to) != 0)
+        return cmd_fail(ctx, CMD_FAILED, "cannot rename to %s: %s", to, strerror(errno));
+    return print_answer(ctx, &a, call(ctx, "POST", "/admin/packs/reload", "{}", 65000, &a));
+}
+
+/* ---- one archive, offline ---- */
+
+struct archive {
+    int fd;
+    struct edge_pmtiles_header h;
+    struct edge_dir dir;
+};
+
+static enum err read_fd(void *ctx, uint64_t offset, size_t n, uint8_t *out)
+{
+    ssize_t got = pread(((struct archive *)ctx)->fd, out, n, (off_t)offset);
+    return got == (ssize_t)n ? ERR_OK : ERR_IO;
+}
+
+static int open_archive(struct cmd_ctx *ctx, const char *path, struct archive *a)
+{
+    uint8_t head[EDGE_PMTILES_HEADER];
+    struct edge_fault f = {""};
+    struct stat st;
+    *a = (struct archive){.fd = open(path, O_RDONLY | O_CLOEXEC)};
+    if (a->fd < 0 || fstat(a->fd, &st) != 0)
+        return cmd_fail(ctx, CMD_FAILED, "cannot open %s: %s", path, strerror(errno));
+    enum err e = read_fd(a, 0, sizeof head, head);
+    if (e == ERR_OK)
+        e = edge_pmtiles_header_decode(bytes_of(head, sizeof head), (uint64_t)st.st_size, &a->h, &f);
+    if (e == ERR_OK)
+        e = edge_pmtiles_walk(&a->h, &(struct edge_pmtiles_limits){ENTRIES_MAX, TILE_BYTES_MAX}, read_fd, a,
+                              &a->dir, &f);
+    if (e == ERR_OK)
+        return CMD_OK;
+    close(a->fd);
+    return cmd_fail(ctx, CMD_FAILED, "%s: %s", path, f.text[0] ? f.text : "shorter than a PMTiles header");
+}
+
+static void close_archive(struct archive *a)
+{
+    free(a->dir.list);
+    close(a->fd);
+}
+
+static int run_check(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    struct archive a;
+    uint64_t tiles = 0, bad = 0;
+    (void)argc;
+    int status = open_archive(ctx, argv[0], &a);
+    if (status != CMD_OK)
+        return status;
+    for (size_t i = 0; i < a.dir.n; i++) {
+        const struct edge_entry *e = &a.dir.list[i];
+        tiles += e->run;
+        if (a.h.tiles != EDGE_CODING_GZIP && a.h.tiles != EDGE_CODING_ZSTD)
+            continue;
+        uint8_t *stored = malloc(e->length);
+        struct buf plain;
+        buf_init(&plain, TILE_BYTES_MAX);
+        if (!stored || read_fd(&a, a.h.data.offset + e->offset, e->length, stored) != ERR_OK ||
+            edge_inflate(a.h.tiles, bytes_of(stored, e->length), &plain) != ERR_OK)
+            bad++;
+        buf_fini(&plain);
+        free(stored);
+    }
+    printf(cmd_global(ctx)->json ? "{\"tiles\":%llu,\"entries\":%zu,\"minzoom\":%u,\"maxzoom\":%u,\"type\":"
+                                   "\"%s\",\"bad\":%llu}\n"
+                                 : "%llu tiles in %zu entries, zoom %u to %u, %s, %llu bad\n",
+           (unsigned long long)tiles, a.dir.n, a.h.zoom_min, a.h.zoom_max, edge_tile_ext(a.h.type),
+           (unsigned long long)bad);
+    close_archive(&a);
+    return bad ? CMD_FAILED : CMD_OK;
+}
+
+static int run_tile(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    struct archive a;
+    struct edge_tile t;
+    struct str ext;
+    (void)argc;
+    if (edge_tile_parse(str_from_c(argv[1]), str_from_c(argv[2]), str_from_c(argv[3]), &t, &ext) !=
+            ERR_OK ||
+        ext.p)
+        return cmd_fail(ctx, CMD_USAGE, "%s/%s/%s is no tile", argv[1], argv[2], argv[3]);
+    int status = open_archive(ctx, argv[0], &a);
+    if (status != CMD_OK)
+        return status;
+    const struct edge_entry *e = edge_dir_find(a.dir.list, a.dir.n, edge_tile_id(&t));
+    uint8_t *bytes = e ? malloc(e->length) : NULL;
+    if (bytes && read_fd(&a, a.h.data.offset + e->offset, e->length, bytes) == ERR_OK)
+        fwrite(bytes, 1, e->length, stdout);
+    else
+        status = cmd_fail(ctx, CMD_REFUSED, "the archive has no tile %u/%u/%u", t.z, t.x, t.y);
+    free(bytes);
+    close_archive(&a);
+    return status;
+}
+
+/* ---- assets ---- */
+
+static void asset_path(const char *name, char out[PATH_CHARS])
+{
+    struct buf b;
+    buf_init_fixed(&b, out, PATH_CHARS - 1);
+    if (name[0] == '/')
+        buf_puts(&b, name); /* a whole path, e.g. /edge/tiles/demo/0/0/0 */
+    else {
+        buf_puts(&b, "/edge/assets/");
+        for (const char *at = name; *at; at++) {
+            char one[2] = {*at, 0};
+            if (*at == '/')
+                buf_putc(&b, '/');
+            else
+                client_encode(one, &b);
+        }
+    }
+    out[b.n] = 0;
+}
+
+RT_BLOCKS
+static int run_get(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    char path[PATH_CHARS];
+    struct client_answer a;
+    (void)argc;
+    asset_path(argv[0], path);
+    int status = client_call(
+        ctx, "edge", &(struct client_request){.path = path, .no_token = true, .timeout_ms = 10000}, &a);
+    if (status != CMD_OK)
+        return client_finish(ctx, &a, status);
+    fwrite(a.body.p, 1, a.body.n, stdout);
+    client_free(&a);
+    return CMD_OK;
+}
+
+/* Asks for it and says what it is, without printing the bytes. */
+RT_BLOCKS
+static int run_fill(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    char path[PATH_CHARS];
+    struct client_answer a;
+    (void)argc;
+    asset_path(argv[0], path);
+    int status = client_call(
+        ctx, "edge", &(struct client_request){.path = path, .no_token = true, .timeout_ms = 10000}, &a);
+    if (status != CMD_OK)
+        return client_finish(ctx, &a, status);
+    printf(cmd_global(ctx)->json ? "{\"etag\":%s,\"bytes\":%zu}\n" : "%s %zu bytes\n", a.etag, a.body.n);
+    client_free(&a);
+    return CMD_OK;
+}
+
+RT_BLOCKS
+static int run_fills(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    static const char *const headers[] = {"name", "origin", "result", "reason", ">bytes", ">tries", ">ms"};
+    struct client_answer a;
+    struct table table;
+    size_t i;
+    json_t *f;
+    (void)argc;
+    (void)argv;
+    int status = call(ctx, "GET", "/admin/fills", NULL, 0, &a);
+    if (status != CMD_OK || cmd_global(ctx)->json)
+        return print_answer(ctx, &a, status);
+    table_init(&table, cmd_global(ctx)->color, headers, 7);
+    json_array_foreach(json_object_get(a.json, "recent"), i, f)
+    {
+        table_cell(&table, "%s", client_str(f, "name"));
+        table_cell(&table, "%s", client_str(f, "origin"));
+        table_cell(&table, "%s", client_str(f, "result"));
+        table_cell(&table, "%s", client_str(f, "reason"));
+        table_cell(&table, "%lld", client_int(f, "bytes"));
+        table_cell(&table, "%lld", client_int(f, "tries"));
+        table_cell(&table, "%lld", client_int(f, "ms"));
+    }
+    table_print(&table);
+    client_free(&a);
+    return CMD_OK;
+}
+
+/* ---- the store ---- */
+
+RT_BLOCKS
+static int run_verify(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    char body[128] = "{}";
+    struct client_answer a;
+    if (argc)
+        snprintf(body, sizeof body, "{\"digest\":\"sha256:%.64s\"}", argv[0]);
+    int status = call(ctx, "POST", "/admin/cas/verify", body, 35000, &a);
+    bool corrupt = status == CMD_OK && json_array_size(json_object_get(a.json, "corrupt")) > 0;
+    status = print_answer(ctx, &a, status);
+    return corrupt ? CMD_FAILED : status;
+}
+
+RT_BLOCKS
+static int run_purge(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    char path[128];
+    struct client_answer a;
+    (void)argc;
+    snprintf(path, sizeof path, "/admin/cas/%.64s", argv[0]);
+    return print_answer(ctx, &a, call(ctx, "DELETE", path, NULL, 0, &a));
+}
+
+static const struct cmd commands[] = {
+    {"packs", "", "what is mounted", "  ron edge packs", NULL, 0, 0, run_packs},
+    {"add", "FILE", "copy an archive into the packs directory and mount it",
+     "  ron edge add world.pmtiles\n  ron edge add tiles-v2.pmtiles --name world", add_flags, 1, 1,
+     run_add},
+    {"reload", "[PACK...]", "look at the packs again", "  ron edge reload\n  ron edge reload world", NULL,
+     0, -1, run_reload},
+    {"check", "FILE", "read a PMTiles archive completely, without a running service",
+     "  ron edge check world.pmtiles", NULL, 1, 1, run_check},
+    {"tile", "FILE Z X Y", "one tile of an archive as it is stored",
+     "  ron edge tile world.pmtiles 0 0 0 | zcat | wc -c", NULL, 4, 4, run_tile},
+    {"get", "NAME", "an asset's bytes on stdout",
+     "  ron edge get site/hello.txt\n  ron edge get /edge/tiles/demo/0/0/0.mvt > tile.mvt", NULL, 1, 1,
+     run_get},
+    {"fill", "NAME", "fetch an asset into the store if it is not there yet",
+     "  ron edge fill fonts/a.woff2", NULL, 1, 1, run_fill},
+    {"fills", "", "the last fills and how they ended", "  ron edge fills --json", NULL, 0, 0, run_fills},
+    {"verify", "[HEX]", "read the store's objects again and compare them with their digests",
+     "  ron edge verify", NULL, 0, 1, run_verify},
+    {"purge", "HEX", "remove an object and every name that points to it",
+     "  ron edge purge 2386898e8c811ed73b80787aedb434b2ea70893603d91f0280980d1f94b711bb", NULL, 1, 1,
+     run_purge},
+    {.run = NULL},
+};
+
+const struct cmd_group cmd_edge = {"edge", "map packs, assets and the store behind them", commands,
+                                   &edge_svc};

@@ -1,0 +1,298 @@
+/* /admin: packs, reload, fills, verify, purge. Loopback or Unix socket, and a capability with op admin. */
+#include <stdlib.h>
+
+#include "base/hex.h"
+#include "base/json_read.h"
+#include "base/json_write.h"
+#include "services/edge/api/api.h"
+#include "services/edge/fills.h"
+#include "services/edge/reload.h"
+#include "services/edge/scrub.h"
+
+static bool allowed(struct edge *e, struct net_req *rq)
+{
+    struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
+    struct auth_cap *cap;
+    if (!net_req_peer(rq)->loopback) {
+        net_reply_problem(rq, ERR_FORBIDDEN, "only from this machine");
+        return false;
+    }
+    if (svc_authorize(e->svc, rq, &want, &cap) != ERR_OK)
+        return false;
+    auth_cap_release(cap);
+    return true;
+}
+
+static void reply(struct net_req *rq, struct buf *b)
+{
+    if (b->err == ERR_OK)
+        net_reply_json(rq, 200, buf_bytes(b));
+    else
+        net_reply_problem(rq, ERR_INTERNAL, "the answer is too large");
+    buf_fini(b);
+}
+
+/* ---- packs ---- */
+
+static void put_pack(struct json_w *w, const struct edge_slot *slot)
+{
+    static const char *const kinds[] = {"", "pmtiles", "mbtiles", "dir"};
+    static const char *const codings[] = {"unknown", "none", "gzip", "br", "zstd"};
+    struct edge_pack *p = slot->pack;
+    json_obj_begin(w);
+    json_put_cstr(w, "name", slot->name);
+    json_put_cstr(w, "kind", kinds[slot->kind]);
+    json_put_cstr(w, "path", slot->path);
+    json_put_cstr(w, "state", edge_slot_state_name((enum edge_slot_state)atomic_load(&slot->state)));
+    json_key(w, "error");
+    if (slot->error[0])
+        json_cstr(w, slot->error);
+    else
+        json_nil(w);
+    if (p) {
+        json_put_cstr(w, "mount", p->mount);
+        json_put_u64(w, "bytes", p->file ? p->file->size : 0);
+        json_key(w, "digest");
+        if (p->kind != EDGE_PACK_DIR && atomic_load_explicit(&p->sealed, memory_order_acquire))
+            json_hash(w, &p->archive);
+        else
+            json_nil(w);
+        json_key(w, "pack_id");
+        json_hex(w, p->id.b, 32);
+        json_put_u64(w, "sealed_bytes", atomic_load(&p->sealed_bytes));
+        json_put_u64(w, "tiles", p->tiles);
+        json_put_u64(w, "files", p->list_n);
+        if (p->kind != EDGE_PACK_DIR) {
+            json_put_cstr(w, "tile_type", edge_tile_ext(p->header.type));
+            json_put_cstr(w, "tile_compression", codings[p->header.tiles]);
+            json_put_u64(w, "minzoom", p->header.zoom_min);
+            json_put_u64(w, "maxzoom", p->header.zoom_max);
+        }
+        json_put_time_ms(w, "since", p->mounted_ms);
+    }
+    json_obj_end(w);
+}
+
+void edge_admin_packs(struct net_req *rq, void *ctx)
+{
+    struct edge *e = ctx;
+    struct json_w w;
+    struct buf b;
+    if (!allowed(e, rq))
+        return;
+    buf_init(&b, 1 << 20);
+    json_w_init(&w, &b);
+    struct edge_generation *g = edge_pin(e);
+    json_obj_begin(&w);
+    json_put_u64(&w, "generation", g->number);
+    json_put_time_ms(&w, "published_at", g->published_ms);
+    json_key(&w, "packs");
+    json_arr_begin(&w);
+    for (size_t i = 0; i < g->n; i++)
+        put_pack(&w, &g->slots[i]);
+    json_arr_end(&w);
+    json_obj_end(&w);
+    edge_unpin(g);
+    reply(rq, &b);
+}
+
+struct reload_body {
+    struct json_list packs;
+    bool has_packs;
+};
+static const struct json_field reload_fields[] = {
+    JSON_OPT(struct reload_body, packs, JSON_KIND_STR_LIST, .max = 256), JSON_END};
+
+static bool read_body(struct net_req *rq, const struct json_field *fields, void *out)
+{
+    struct json_error why;
+    struct bytes body = net_req_body(rq);
+    if (body.n == 0 || json_read_dto(body, fields, out, net_req_arena(rq), &why) == ERR_OK)
+        return true;
+    net_reply_problem(rq, ERR_BAD_REQUEST, "%s: %s", why.path, json_reason_name(why.reason));
+    return false;
+}
+
+void edge_admin_reload(struct net_req *rq, void *ctx)
+{
+    struct edge *e = ctx;
+    struct reload_body body = {0};
+    if (!allowed(e, rq) || !read_body(rq, reload_fields, &body))
+        return;
+    struct edge_pack_op *op = arena_zalloc(net_req_arena(rq), sizeof *op);
+    if (!op) {
+        net_reply_problem(rq, ERR_UNAVAILABLE, "no memory");
+        return;
+    }
+    op->rq = rq;
+    op->only = body.packs.items;
+    op->only_n = body.packs.n;
+    enum err err = rt_chan_try_send(e->pack_ops, op);
+    if (err != ERR_OK)
+        net_reply_problem(rq, err == ERR_BUSY ? ERR_BUSY : ERR_DRAINING, "a reload is already waiting");
+}
+
+/* ---- fills ---- */
+
+static void put_active(struct json_w *w, struct edge *e)
+{
+    struct edge_fills *t = e->fills;
+    size_t at = 0;
+    void *value;
+    int64_t now = edge_now_ns(e);
+    rt_lock_take(&t->lock);
+    while (map_next(&t->by_name, &at, NULL, &value)) {
+        struct edge_fill *f = value;
+        json_obj_begin(w);
+        json_put_str(w, "name", f->path);
+        json_put_cstr(w, "origin", f->route->label);
+        json_put_cstr(w, "state", edge_fill_state_name(f->state));
+        json_put_u64(w, "try", f->tries);
+        json_put_u64(w, "bytes", atomic_load(&f->bytes));
+        json_put_u64(w, "waiters", f->waiting);
+        json_put_i64(w, "age_ms", (now - f->queued_ns) / 1000000);
+        json_put_cstr(w, "corr_id", f->corr_id);
+        json_obj_end(w);
+    }
+    rt_lock_release(&t->lock);
+}
+
+static void put_recent(struct json_w *w, struct edge_fills *t)
+{
+    rt_lock_take(&t->lock);
+    size_t n = t->recent_n < EDGE_RECENT ? t->recent_n : EDGE_RECENT;
+    for (size_t i = 0; i < n; i++) {
+        const struct edge_recent *r = &t->recent[(t->recent_n - 1 - i) % EDGE_RECENT];
+        json_obj_begin(w);
+        json_put_cstr(w, "name", r->name);
+        json_put_cstr(w, "origin", r->origin);
+        json_put_cstr(w, "result", r->result);
+        json_put_cstr(w, "reason", r->reason);
+        json_put_u64(w, "bytes", r->bytes);
+        json_put_u64(w, "tries", r->tries);
+        json_put_i64(w, "ms", r->ms);
+        json_put_time_ms(w, "at", r->at_ms);
+        json_obj_end(w);
+    }
+    rt_lock_release(&t->lock);
+}
+
+static void put_breakers(struct json_w *w, struct edge *e)
+{
+    static const char *const states[] = {"closed", "half_open", "open"};
+    for (size_t i = 0; i < e->fills->origins_n; i++) {
+        struct edge_origin_state *o = &e->fills->origins[i];
+        json_obj_begin(w);
+        json_put_cstr(w, "origin", o->label);
+        json_put_cstr(w, "state", states[rt_breaker_state(&o->breaker, edge_now_ns(e))]);
+        json_obj_end(w);
+    }
+}
+
+void edge_admin_fills(struct net_req *rq, void *ctx)
+{
+    struct edge *e = ctx;
+    struct json_w w;
+    struct buf b;
+    if (!allowed(e, rq))
+        return;
+    buf_init(&b, 4 << 20);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_put_u64(&w, "queue_depth", rt_chan_depth(e->work));
+    json_key(&w, "active");
+    json_arr_begin(&w);
+    put_active(&w, e);
+    json_arr_end(&w);
+    json_key(&w, "recent");
+    json_arr_begin(&w);
+    put_recent(&w, e->fills);
+    json_arr_end(&w);
+    json_key(&w, "breakers");
+    json_arr_begin(&w);
+    put_breakers(&w, e);
+    json_arr_end(&w);
+    json_obj_end(&w);
+    reply(rq, &b);
+}
+
+/* ---- the store ---- */
+
+struct verify_body {
+    struct sha256 digest;
+    bool has_digest;
+    uint64_t wait_ms;
+};
+static const struct json_field verify_fields[] = {
+    JSON_OPT(struct verify_body, digest, JSON_KIND_HASH),
+    JSON_DEF(struct verify_body, wait_ms, JSON_KIND_U64, .max = 30000), JSON_END};
+
+static void verify_later(struct edge *e, struct net_req *rq, void *arg, unsigned reader) RT_UNCHECKED
+{
+    struct verify_body body = *(struct verify_body *)arg;
+    struct edge_scrub_report *r = calloc(1, sizeof *r);
+    struct json_w w;
+    struct buf b;
+    (void)reader;
+    enum err err = ERR_NO_MEMORY;
+    if (r && body.has_digest) {
+        err = edge_scrub_object(e, NULL, &body.digest, 0);
+        r->checked = 1;
+        if (err == ERR_CORRUPT) {
+            r->corrupt[r->corrupt_n++] = body.digest;
+            err = ERR_OK;
+        }
+    } else if (r)
+        err = edge_scrub_pass(e, NULL, 0, r);
+    if (err != ERR_OK) {
+        net_reply_problem(rq, err == ERR_NOT_FOUND ? err : ERR_UNAVAILABLE, "the objects cannot be read");
+        free(r);
+        return;
+    }
+    rt_lock_take(&e->store->refs);
+    uint64_t objects = map_count(&e->store->catalog.objects), bytes = e->store->catalog.bytes;
+    rt_lock_release(&e->store->refs);
+    buf_init(&b, 1 << 16);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "state", "done");
+    json_put_u64(&w, "objects", objects);
+    json_put_u64(&w, "bytes", bytes);
+    json_put_u64(&w, "checked", r->checked);
+    json_key(&w, "corrupt");
+    json_arr_begin(&w);
+    for (size_t i = 0; i < r->corrupt_n; i++)
+        json_hex(&w, r->corrupt[i].b, 32);
+    json_arr_end(&w);
+    json_obj_end(&w);
+    free(r);
+    reply(rq, &b);
+}
+
+void edge_admin_verify(struct net_req *rq, void *ctx)
+{
+    struct edge *e = ctx;
+    struct verify_body *body;
+    if (!allowed(e, rq))
+        return;
+    body = arena_zalloc(net_req_arena(rq), sizeof *body);
+    if (!body)
+        net_reply_problem(rq, ERR_UNAVAILABLE, "no memory");
+    else if (read_body(rq, verify_fields, body))
+        edge_defer(e, rq, verify_later, NULL, body);
+}
+
+void edge_admin_purge(struct net_req *rq, void *ctx)
+{
+    struct edge *e = ctx;
+    struct edge_store_op op = {.kind = EDGE_OP_PURGE, .rq = rq};
+    if (!allowed(e, rq))
+        return;
+    if (hex_decode(net_req_param_raw(rq, "digest"), op.digest.b, 32) != ERR_OK) {
+        net_reply_problem(rq, ERR_BAD_REQUEST, "an object is named by 64 lower-case hex digits");
+        return;
+    }
+    enum err err = edge_store_send(e, &op);
+    if (err != ERR_OK)
+        net_reply_problem(rq, err == ERR_CLOSED ? ERR_DRAINING : ERR_BUSY, "the store has too much to do");
+}

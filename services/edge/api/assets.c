@@ -1,0 +1,193 @@
+/*
+ * GET /edge/assets/{path…}: directory packs in their order, then the store, then (live) a fill.
+ * GET /edge/cas/{hex}: an object by its digest; never fills.
+ */
+#include "base/hex.h"
+#include "services/edge/api/api.h"
+#include "services/edge/fills.h"
+#include "services/edge/pack.h"
+#include "services/edge/serve.h"
+
+struct member_call {
+    struct edge_generation *g; /* pinned */
+    struct edge_pack *p;
+    struct edge_member *m;
+};
+
+static void serve_member(struct edge *e, struct net_req *rq, const struct member_call *c,
+                         struct edge_file *file, bool may_block)
+{
+    struct edge_repr r = {.digest = c->m->digest,
+                          .size = c->m->id.size,
+                          .type = c->m->mime,
+                          .from = EDGE_FROM_PACK,
+                          .since_s = c->p->since_s,
+                          .max_age_s = edge_config(e)->cache_assets / 1000,
+                          .age_s = -1,
+                          .file = file};
+    edge_serve(e, rq, &r, may_block);
+}
+
+static void drop_member(void *arg)
+{
+    edge_unpin(((struct member_call *)arg)->g);
+}
+
+static void member_later(struct edge *e, struct net_req *rq, void *arg, unsigned reader) RT_UNCHECKED
+{
+    struct member_call c = *(struct member_call *)arg;
+    struct edge_file *file;
+    (void)reader;
+    enum err err = edge_member_open(e, c.p, c.m, &file);
+    if (err == ERR_OK)
+        serve_member(e, rq, &c, file, true);
+    else
+        edge_refuse(e, rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK,
+                    "the file is not what it was when the pack was mounted");
+    edge_unpin(c.g);
+}
+
+/* True: it is a directory pack's, and answered or on its way. */
+static bool from_packs(struct edge *e, struct net_req *rq, struct str name, bool *out_mounted)
+{
+    struct member_call c = {.g = edge_pin(e)};
+    for (size_t i = 0; i < c.g->n && !c.m; i++) {
+        struct edge_pack *p = c.g->slots[i].pack;
+        if (!p || p->kind != EDGE_PACK_DIR || !str_starts(name, str_from_c(p->mount)))
+            continue;
+        size_t skip = strlen(p->mount);
+        *out_mounted = *out_mounted || skip > 0;
+        c.m = map_get(&p->members, bytes_of(name.p + skip, name.n - skip));
+        c.p = p;
+    }
+    if (!c.m) {
+        edge_unpin(c.g);
+        return false;
+    }
+    struct edge_file *file = atomic_load_explicit(&c.m->open, memory_order_acquire);
+    if (file && !atomic_load_explicit(&file->changed, memory_order_relaxed)) {
+        serve_member(e, rq, &c, edge_file_ref(file), false);
+        edge_unpin(c.g);
+        return true;
+    }
+    struct member_call *copy = arena_alloc(net_req_arena(rq), sizeof *copy);
+    if (copy) {
+        *copy = c;
+        edge_defer(e, rq, member_later, drop_member, copy);
+    } else {
+        edge_unpin(c.g);
+        edge_refuse(e, rq, ERR_UNAVAILABLE, EDGE_R_NONE, "no memory for this request");
+    }
+    return true;
+}
+
+static bool fresh(struct edge *e, const struct edge_hit *hit)
+{
+    return hit->valid_until_ms == 0 || edge_now_ms(e) < hit->valid_until_ms;
+}
+
+static const struct edge_route *route_of(struct edge *e, struct str path)
+{
+    const struct edge_settings *s = edge_settings(e);
+    int i = edge_config(e)->mode == EDGE_LIVE ? edge_route_find(s->prefixes, s->routes_n, path) : -1;
+    return i < 0 ? NULL : &s->routes[i];
+}
+
+static void miss(struct edge *e, struct net_req *rq, bool mounted)
+{
+    if (edge_config(e)->mode == EDGE_LIVE && !mounted)
+        edge_refuse(e, rq, ERR_NOT_ALLOWED, EDGE_R_NOT_ALLOWED, "no pack and no route has this name");
+    else
+        edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE, "there is no such asset");
+}
+
+static void from_store(struct edge *e, struct net_req *rq, struct str name, struct str path,
+                       struct str query, const struct edge_route *route, bool mounted)
+{
+    struct edge_hit hit;
+    struct sha256 listed;
+    bool found = edge_store_find(e->store, name, &hit);
+    if (found && (!route || fresh(e, &hit))) {
+        edge_serve_hit(e, rq, &hit, EDGE_FROM_CAS, false);
+        return;
+    }
+    if (!route)
+        miss(e, rq, mounted);
+    else if (route->manifest && edge_digest_find(route, path, &listed) != ERR_OK)
+        edge_refuse(e, rq, ERR_NOT_ALLOWED, EDGE_R_NOT_ALLOWED,
+                    "the route's manifest does not list this name");
+    else
+        edge_fill_ask(e, rq, name, path, query, route, found ? &hit : NULL);
+}
+
+void edge_get_asset(struct net_req *rq, void *ctx)
+{
+    struct edge *e = ctx;
+    struct str raw = net_req_param_raw(rq, "path"), name, query = {NULL, 0};
+    char *room = arena_alloc(net_req_arena(rq), raw.n + 1 + EDGE_QUERY_MAX + 1);
+    bool mounted = false;
+    if (!room || edge_name_decode(raw, room, &name) != ERR_OK) {
+        edge_refuse(e, rq, ERR_BAD_REQUEST, EDGE_R_BAD_REQUEST, "the path is not a clean relative path");
+        return;
+    }
+    if (from_packs(e, rq, name, &mounted))
+        return;
+    struct str path = name;
+    const struct edge_route *route = route_of(e, path);
+    if (route && route->keep_query && net_req_query_raw(rq).p) {
+        query = net_req_query_raw(rq);
+        if (query.n > EDGE_QUERY_MAX) {
+            edge_refuse(e, rq, ERR_BAD_REQUEST, EDGE_R_BAD_REQUEST, "the query is longer than 1 KiB");
+            return;
+        }
+        room[name.n] = '?';
+        memcpy(room + name.n + 1, query.p, query.n);
+        name.n += 1 + query.n;
+    }
+    from_store(e, rq, name, path, query, route, mounted);
+}
+
+/* ---- by digest ---- */
+
+static void serve_object(struct edge *e, struct net_req *rq, const struct sha256 *digest, uint64_t size,
+                         struct edge_file *file, bool may_block)
+{
+    struct edge_repr r = {.digest = *digest,
+                          .size = size,
+                          .type = "application/octet-stream",
+                          .immutable = true,
+                          .from = EDGE_FROM_CAS,
+                          .max_age_s = 31536000,
+                          .age_s = -1,
+                          .file = file};
+    edge_serve(e, rq, &r, may_block);
+}
+
+static void object_later(struct edge *e, struct net_req *rq, void *arg, unsigned reader) RT_UNCHECKED
+{
+    struct sha256 digest = *(struct sha256 *)arg;
+    struct edge_file *file;
+    (void)reader;
+    enum err err = edge_store_open(e->store, &digest, false, &file);
+    if (err == ERR_OK)
+        serve_object(e, rq, &digest, file->size, file, true);
+    else
+        edge_refuse_after(e, rq, ERR_UNAVAILABLE, EDGE_R_CAS, "the object cannot be read", 1);
+}
+
+void edge_get_object(struct net_req *rq, void *ctx)
+{
+    struct edge *e = ctx;
+    struct sha256 *digest = arena_alloc(net_req_arena(rq), sizeof *digest);
+    struct edge_file *file;
+    uint64_t size;
+    if (!digest || hex_decode(net_req_param_raw(rq, "digest"), digest->b, 32) != ERR_OK)
+        edge_refuse(e, rq, ERR_BAD_REQUEST, EDGE_R_BAD_REQUEST,
+                    "an object is named by 64 lower-case hex digits");
+    else if (!edge_store_has(e->store, digest, &size))
+        edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE, "there is no such object");
+    else if (edge_store_open_now(e->store, digest, &file) == ERR_OK)
+        serve_object(e, rq, digest, size, file, false);
+    else
+        edge_defer(e, rq, object_later, NULL, digest);
+}

@@ -1,0 +1,33 @@
+#include "services/edge/api/api.h"
+
+#define SAFE                                                                                               \
+    "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nContent-Security-Policy: "         \
+    "default-src "                                                                                         \
+    "'none'; sandbox\r\n"
+
+/* HEAD falls back to GET. */
+#define READ(path, handler, at, name)                                                                      \
+    {.method = "GET", .pattern = path, .fn = handler, .tag = at, .label = name, .headers = SAFE},          \
+    {                                                                                                      \
+        .method = "OPTIONS", .pattern = path, .fn = edge_options, .tag = at, .label = name,                \
+        .headers = SAFE                                                                                    \
+    }
+#define ADMIN(verb, path, handler, ms)                                                                     \
+    {                                                                                                      \
+        .method = verb, .pattern = path, .fn = handler, .flags = NET_NO_ADMISSION, .tag = EDGE_AT_ADMIN,   \
+        .timeout_ms = ms, .label = "/admin"                                                                \
+    }
+
+const struct net_route edge_routes[] = {
+    READ("/edge/assets/{path*}", edge_get_asset, EDGE_AT_ASSETS, "/edge/assets"),
+    READ("/edge/tiles/{pack}/{z}/{x}/{y}", edge_get_tile, EDGE_AT_TILES, "/edge/tiles"),
+    READ("/edge/tiles/{file}", edge_get_tilejson, EDGE_AT_TILEJSON, "/edge/tilejson"),
+    READ("/edge/packs/{file}", edge_get_archive, EDGE_AT_PACKS, "/edge/packs"),
+    READ("/edge/cas/{digest}", edge_get_object, EDGE_AT_CAS, "/edge/cas"),
+    ADMIN("GET", "/admin/packs", edge_admin_packs, 0),
+    ADMIN("POST", "/admin/packs/reload", edge_admin_reload, 65000),
+    ADMIN("GET", "/admin/fills", edge_admin_fills, 0),
+    ADMIN("POST", "/admin/cas/verify", edge_admin_verify, 35000),
+    ADMIN("DELETE", "/admin/cas/{digest}", edge_admin_purge, 0),
+    {.method = NULL},
+};

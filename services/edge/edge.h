@@ -1,0 +1,220 @@
+/*
+ * svc-edge: map tiles and whole archives from packs, files from directories, and assets fetched once from allow-listed
+ * origins. This header is the state that tasks and handlers share; README.md tells how they work together.
+ *
+ * Threads     Members are set by open() and then constant, except atomics and what a lock's comment names.
+ */
+#ifndef RON_EDGE_EDGE_H
+#define RON_EDGE_EDGE_H
+
+#include <stdatomic.h>
+
+#include "obs/metrics_def.h"
+#include "rt/lock.h"
+#include "services/edge/core/address.h"
+#include "services/edge/core/name.h"
+#include "services/edge/file.h"
+#include "svc/svc.h"
+
+struct edge_config {
+#define CONF CONF_AS_MEMBER
+#include "services/edge/config.def"
+#undef CONF
+};
+SVC_CONFIG_IS_PREFIX(struct edge_config);
+
+enum edge_metric {
+#define OBS_DEF(id) EDGE_M_##id,
+#include "obs/metrics_ids.h"
+#include "services/edge/metrics.def"
+#include "obs/metrics_end.h"
+    EDGE_M_COUNT
+};
+
+enum { EDGE_OFFLINE, EDGE_LIVE }; /* mode */
+enum { EDGE_LOOPS_MAX = 16, EDGE_READERS_MAX = 32, EDGE_LABEL = 300 };
+
+/* Order of the label values in metrics.def. */
+enum edge_reason {
+    EDGE_R_AMNESIA,
+    EDGE_R_NOT_ALLOWED,
+    EDGE_R_DECOMPRESS_CAP,
+    EDGE_R_BODY_CAP,
+    EDGE_R_TIMEOUT,
+    EDGE_R_RATE_LIMIT,
+    EDGE_R_INVALID_RANGE,
+    EDGE_R_ETAG_INVALID,
+    EDGE_R_CLIENT_LIMIT,
+    EDGE_R_INFLIGHT,
+    EDGE_R_CONNS,
+    EDGE_R_BUSY,
+    EDGE_R_DRAINING,
+    EDGE_R_UPSTREAM,
+    EDGE_R_FILL_CAP,
+    EDGE_R_DIGEST_MISMATCH,
+    EDGE_R_PACK,
+    EDGE_R_CAS,
+    EDGE_R_BAD_REQUEST,
+    EDGE_R_NONE, /* refusals that are not counted by reason */
+};
+
+/* Routes as labels: order of busy_rejections_total, and what net_route.tag holds. */
+enum edge_endpoint {
+    EDGE_AT_ASSETS,
+    EDGE_AT_TILES,
+    EDGE_AT_TILEJSON,
+    EDGE_AT_PACKS,
+    EDGE_AT_CAS,
+    EDGE_AT_ADMIN
+};
+
+struct edge;
+struct edge_generation;
+struct edge_settings;
+struct edge_store;
+struct edge_fills;
+struct edge_tag_cache;
+
+struct edge {
+    struct svc *svc;
+    const struct clock *clock;
+    struct obs_family *m[EDGE_M_COUNT];
+    unsigned loops;
+
+    _Atomic(struct edge_settings *) settings; /* replaced by reload; old ones live until close */
+    struct edge_settings *settings_list;
+
+    struct rt_lock state_meta;          /* guards generation */
+    struct edge_generation *generation; /* a reference */
+    _Atomic uint64_t pack_serial;
+
+    struct rt_lock routing_table; /* guards the documents of each generation's TileJSON */
+
+    struct edge_tag_cache
+        *tag_cache[EDGE_LOOPS_MAX]; /* one per loop, touched by that loop's thread alone */
+    struct edge_store *store;
+    struct edge_fills *fills;
+
+    struct rt_chan *work, *read, *commit, *store_ops, *pack_ops, *tags;
+    _Atomic bool reload_pending;
+    _Atomic bool packs_ok;        /* every pack is mounted from its newest file */
+    _Atomic int64_t shed_ns;      /* when a queue last refused */
+    _Atomic unsigned workers_run; /* worker threads alive */
+    _Atomic unsigned open_files;  /* directory files kept open */
+
+    size_t cause_packs, cause_cas, cause_workers, cause_shed;
+};
+
+static inline const struct edge_config *edge_config(const struct edge *e)
+{
+    return svc_config(e->svc);
+}
+
+static inline int64_t edge_now_ns(const struct edge *e)
+{
+    return clock_mono_ns(e->clock);
+}
+
+static inline int64_t edge_now_ms(const struct edge *e)
+{
+    return clock_wall_ms(e->clock);
+}
+
+extern const struct net_route edge_routes[];
+
+/* ---- settings.c: what the configuration's lists mean ---- */
+
+struct edge_digest_row {
+    struct str name;
+    struct sha256 digest;
+};
+
+struct edge_breaker; /* fills.h */
+
+struct edge_route {
+    struct str prefix, url; /* url: the origin as configured */
+    struct edge_origin origin;
+    char label[EDGE_LABEL]; /* host:port */
+    int64_t timeout_ms, max_age_ms;
+    uint64_t max_bytes;
+    bool keep_query, any_etag;
+    bool manifest; /* only what digests lists, with exactly that digest */
+    struct edge_digest_row *digests;
+    size_t digests_n;
+    const char *authorization; /* whole header line, or NULL */
+};
+
+struct edge_mount {
+    struct str name, mount;
+    const char *path;
+    int kind; /* enum edge_pack_kind */
+    bool pinned;
+    struct sha256 sha256;
+};
+
+struct edge_settings {
+    struct edge_settings *next;
+    struct arena arena;
+    struct edge_route *routes;
+    struct str *prefixes; /* of routes, same order */
+    size_t routes_n;
+    struct edge_mount *mounts;
+    size_t mounts_n;
+    struct edge_cidr *allow_private;
+    size_t allow_private_n;
+    struct net_cidr *proxies;
+    size_t proxies_n;
+    struct str *cors;
+    size_t cors_n;
+    bool cors_any;
+    const char *packs_dir;
+};
+
+/* ERR_BAD_REQUEST with a sentence in why. Reads digest manifests and auth files. */
+NODISCARD enum err edge_settings_make(const struct edge_config *cfg, const char *data_dir,
+                                      struct edge_settings **out, char why[200]);
+void edge_settings_free(struct edge_settings *s);
+static inline struct edge_settings *edge_settings(const struct edge *e)
+{
+    /* Pairs with the store in reloaded(): a pointer seen means its contents are seen. */
+    return atomic_load_explicit(&((struct edge *)(uintptr_t)e)->settings, memory_order_acquire);
+}
+NODISCARD enum err edge_digest_find(const struct edge_route *r, struct str name, struct sha256 *out);
+
+/* ---- jobs.c: work that may wait for a disk, done by a reader ---- */
+
+typedef void edge_job_fn(struct edge *e, struct net_req *rq, void *arg, unsigned reader);
+
+struct edge_job {
+    struct net_req *rq;
+    edge_job_fn *run;
+    void (*drop)(void *arg); /* when it is refused; may be NULL */
+    void *arg;
+};
+
+/* Hands the request to a reader, or answers 429 or 503. */
+void edge_defer(struct edge *e, struct net_req *rq, edge_job_fn *run, void (*drop)(void *arg), void *arg);
+
+/* ---- refuse.c ---- */
+
+/* Problem with X-Reason and details.reason, counted once; detail is one sentence. retry_s 0: the server's estimate. */
+void edge_refuse(struct edge *e, struct net_req *rq, enum err err, enum edge_reason reason,
+                 const char *detail);
+void edge_refuse_after(struct edge *e, struct net_req *rq, enum err err, enum edge_reason reason,
+                       const char *detail, unsigned retry_s);
+const char *edge_reason_name(enum edge_reason r);
+enum edge_endpoint edge_endpoint(const struct net_req *rq);
+void edge_shed(struct edge *e); /* something was refused for lack of room */
+/* "Access-Control-…" lines for this request, or nothing. */
+void edge_cors(struct edge *e, struct net_req *rq, struct buf *out);
+
+/* ---- tasks ---- */
+
+NODISCARD enum err edge_worker_run(struct rt_task *self, void *edge) RT_BLOCKS;
+NODISCARD enum err edge_reader_run(struct rt_task *self, void *edge) RT_BLOCKS;
+NODISCARD enum err edge_cas_writer_run(struct rt_task *self, void *edge) RT_BLOCKS;
+NODISCARD enum err edge_pack_verifier_run(struct rt_task *self, void *edge) RT_BLOCKS;
+NODISCARD enum err edge_scrub_run(struct rt_task *self, void *edge) RT_BLOCKS;
+NODISCARD enum err edge_metrics_run(struct rt_task *self, void *edge) RT_BLOCKS;
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * One GET to an origin: https with everything verified, to a public address, within bounds of time and size, the body
+ * hashed while it is written to a temporary file.
+ *
+ * Threads     A client belongs to one worker. edge_fetch waits; it ends early when the worker's task is cancelled.
+ */
+#ifndef RON_EDGE_FETCH_H
+#define RON_EDGE_FETCH_H
+
+#include "services/edge/store.h"
+
+struct edge_client;
+
+struct edge_client *edge_client_create(struct edge *e);
+void edge_client_destroy(struct edge_client *c);
+
+struct edge_get {
+    const char *url;
+    const char *const *headers; /* NULL-terminated lines */
+    int64_t timeout_ms;
+    uint64_t max_bytes;
+    struct store_file *to; /* 200: the body goes here */
+    _Atomic uint64_t *progress;
+};
+
+enum edge_got {
+    EDGE_GOT_ANSWER,
+    EDGE_GOT_TIMEOUT,
+    EDGE_GOT_FAILED,    /* no connection, TLS, protocol */
+    EDGE_GOT_FORBIDDEN, /* an address it must not connect to */
+    EDGE_GOT_TOO_LARGE,
+    EDGE_GOT_DISK,
+    EDGE_GOT_CANCELED,
+};
+
+struct edge_answer {
+    int status;
+    char etag[EDGE_ETAG_MAX + 2], type[EDGE_MIME_MAX + 2], location[2048];
+    bool no_store, coded, etag_seen, connect_timeout;
+    int64_t declared; /* Content-Length, -1 without */
+    uint64_t bytes;
+    struct sha256 digest;
+};
+
+enum edge_got edge_fetch(struct edge_client *c, const struct edge_get *get, struct rt_task *self,
+                         struct edge_answer *out) RT_BLOCKS;
+
+#endif

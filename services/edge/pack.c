@@ -1,0 +1,286 @@
+/*
+ * Opening packs. An archive is never trusted: header, directories and metadata are read with bounds on everything, and a
+ * pack that fails a single check is refused whole.
+ */
+#include "services/edge/pack.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/check.h"
+
+static enum err fault(struct edge_fault *f, const char *text)
+{
+    snprintf(f->text, sizeof f->text, "%s", text);
+    return ERR_CORRUPT;
+}
+
+struct edge_pack *edge_pack_ref(struct edge_pack *p)
+{
+    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    return p;
+}
+
+void edge_pack_unref(struct edge_pack *p)
+{
+    if (!p)
+        return;
+    uint32_t before = atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel);
+    CHECK(before > 0);
+    if (before > 1)
+        return;
+    edge_mbtiles_close(p);
+    for (size_t i = 0; i < p->list_n; i++)
+        if (atomic_load(&p->list[i].open)) {
+            edge_file_unref(atomic_load(&p->list[i].open));
+            atomic_fetch_sub(&p->edge->open_files, 1);
+        }
+    for (size_t i = 0; i < p->documents_n; i++) {
+        free(p->documents[i].base);
+        free(p->documents[i].json);
+    }
+    for (size_t i = 0; i < p->list_n; i++)
+        free((void *)(uintptr_t)p->list[i].path.p);
+    map_fini(&p->members);
+    free(p->list);
+    edge_tags_close(&p->tags);
+    edge_file_unref(p->file);
+    if (p->dirfd >= 0)
+        close(p->dirfd);
+    free(p->dir.list);
+    free(p->metadata);
+    free(p->path);
+    free(p->mount);
+    free(p);
+}
+
+bool edge_pack_ok(struct edge_pack *p)
+{
+    return !p->file || !atomic_load_explicit(&p->file->changed, memory_order_relaxed);
+}
+
+static enum err read_file(void *ctx, uint64_t offset, size_t n, uint8_t *out) RT_UNCHECKED
+{
+    return edge_file_read(ctx, offset, out, n);
+}
+
+RT_BLOCKS
+static enum err read_metadata(struct edge_pack *p, struct edge_fault *f)
+{
+    const struct edge_section *s = &p->header.metadata;
+    struct buf text;
+    json_error_t why;
+    if (s->length == 0) {
+        p->metadata = strdup("{}");
+        return p->metadata ? ERR_OK : ERR_NO_MEMORY;
+    }
+    if (s->length > EDGE_PMTILES_METADATA)
+        return fault(f, "the metadata is larger than 10 MiB");
+    uint8_t *stored = malloc(s->length);
+    if (!stored)
+        return ERR_NO_MEMORY;
+    buf_init(&text, EDGE_PMTILES_METADATA);
+    enum err e = edge_file_read(p->file, s->offset, stored, s->length);
+    if (e == ERR_OK)
+        e = edge_inflate(p->header.internal, bytes_of(stored, s->length), &text);
+    free(stored);
+    json_t *doc =
+        e == ERR_OK ? json_loadb((const char *)text.p, text.n, JSON_REJECT_DUPLICATES, &why) : NULL;
+    if (!json_is_object(doc))
+        e = fault(f, "the metadata is not a JSON object");
+    else
+        p->metadata = json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    buf_fini(&text);
+    return e == ERR_OK && !p->metadata ? ERR_NO_MEMORY : e;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct edge_entry *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* How many different contents: what the tag file must hold. The header's word is not trusted. */
+static enum err count_contents(struct edge_pack *p)
+{
+    uint64_t n = 0, tiles = 0;
+    struct edge_entry *sorted = malloc(p->dir.n * sizeof *sorted + 1);
+    if (!sorted)
+        return ERR_NO_MEMORY;
+    memcpy(sorted, p->dir.list, p->dir.n * sizeof *sorted);
+    qsort(sorted, p->dir.n, sizeof *sorted, by_offset);
+    for (size_t i = 0; i < p->dir.n; i++) {
+        n += i == 0 || sorted[i].offset != sorted[i - 1].offset;
+        tiles += sorted[i].run;
+    }
+    free(sorted);
+    p->contents = n;
+    p->tiles = tiles;
+    return ERR_OK;
+}
+
+RT_BLOCKS
+static enum err open_pmtiles(struct edge *e, struct edge_pack *p, struct edge_fault *f)
+{
+    uint8_t head[EDGE_PMTILES_HEADER];
+    struct edge_pmtiles_limits limits = {.entries_max =
+                                             edge_config(e)->packs_dir_cache / sizeof(struct edge_entry),
+                                         .tile_bytes_max = (uint32_t)edge_config(e)->packs_max_tile};
+    if (p->file->size < sizeof head)
+        return fault(f, "shorter than a PMTiles header");
+    enum err err = edge_file_read(p->file, 0, head, sizeof head);
+    if (err == ERR_OK)
+        err = edge_pmtiles_header_decode(bytes_of(head, sizeof head), p->file->size, &p->header, f);
+    if (err == ERR_OK)
+        err = edge_pmtiles_walk(&p->header, &limits, read_file, p->file, &p->dir, f);
+    if (err == ERR_OK)
+        err = read_metadata(p, f);
+    return err == ERR_OK ? count_contents(p) : err;
+}
+
+RT_BLOCKS
+static enum err head_id(struct edge_file *file, enum edge_pack_kind kind, struct sha256 *out_head,
+                        struct sha256 *out)
+{
+    size_t n = file->size < EDGE_PACK_HEAD ? (size_t)file->size : EDGE_PACK_HEAD;
+    uint8_t *head = malloc(n + 1);
+    if (!head)
+        return ERR_NO_MEMORY;
+    enum err e = edge_file_read(file, 0, head, n);
+    if (e == ERR_OK) {
+        edge_pack_id(kind, &file->id, bytes_of(head, n), out);
+        if (out_head)
+            sha256_of(head, n, out_head);
+    }
+    free(head);
+    return e;
+}
+
+static enum err open_path(const char *path, struct edge_file **out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return fd < 0 ? err_from_errno(errno) : edge_file_of_fd(fd, out);
+}
+
+enum err edge_pack_peek(const char *path, enum edge_pack_kind kind, struct sha256 *out_id)
+{
+    struct edge_file *file;
+    enum err e = open_path(path, &file);
+    if (e != ERR_OK)
+        return e;
+    e = head_id(file, kind, NULL, out_id);
+    edge_file_unref(file);
+    return e;
+}
+
+/* Where the digests of this pack are kept; the built-in one needs none, it is hashed at once. */
+RT_BLOCKS
+static void open_tags(struct edge *e, struct edge_pack *p, const struct sha256 *head)
+{
+    char path[STORE_PATH_MAX], hex[17];
+    struct edge_tag_header want = {.kind = (uint32_t)p->kind, .file = p->file->id, .head = *head};
+    for (int i = 0; i < 8; i++)
+        snprintf(hex + 2 * i, 3, "%02x", p->id.b[i]);
+    int n = snprintf(path, sizeof path, "%s/tags/%s-%s.tag", svc_data_dir(e->svc), p->name, hex);
+    if (n < 0 || (size_t)n >= sizeof path || p->file->memory)
+        return;
+    enum err err = edge_tags_open(&p->tags, svc_disk(e->svc), path, &want, p->contents,
+                                  edge_config(e)->packs_tags_max);
+    if (err != ERR_OK)
+        obs_log(svc_log(e->svc), OBS_WARN, "tags_unavailable", OBS_STR("pack", (const char *)p->name),
+                OBS_ERR(err), OBS_END);
+    else if (p->tags.header.sealed_ms) {
+        p->archive = p->tags.header.archive;
+        atomic_store_explicit(&p->sealed_bytes, p->file->size, memory_order_relaxed);
+        atomic_store_explicit(&p->sealed, true, memory_order_release);
+    }
+}
+
+RT_BLOCKS
+static enum err open_archive(struct edge *e, struct edge_pack *p, struct edge_fault *f)
+{
+    struct sha256 head;
+    enum err err = p->path ? open_path(p->path, &p->file) : edge_demo_file(&p->file);
+    if (err != ERR_OK) {
+        snprintf(f->text, sizeof f->text, "cannot be opened (%s)", err_title(err));
+        return err;
+    }
+    err = head_id(p->file, p->kind, &head, &p->id);
+    if (err == ERR_OK)
+        err = p->kind == EDGE_PACK_PMTILES ? open_pmtiles(e, p, f) : edge_mbtiles_open(e, p, f);
+    if (err != ERR_OK)
+        return err;
+    if (p->file->memory) {
+        sha256_of(p->file->bytes, (size_t)p->file->size, &p->archive);
+        atomic_store_explicit(&p->sealed_bytes, p->file->size, memory_order_relaxed);
+        atomic_store_explicit(&p->sealed, true, memory_order_release);
+    }
+    open_tags(e, p, &head);
+    return ERR_OK;
+}
+
+enum err edge_pack_open(struct edge *e, const struct edge_pack_spec *spec, struct edge_pack **out,
+                        struct edge_fault *f)
+{
+    struct edge_pack *p = calloc(1, sizeof *p);
+    f->text[0] = 0;
+    if (!p)
+        return ERR_NO_MEMORY;
+    atomic_init(&p->refs, 1);
+    p->edge = e;
+    p->dirfd = -1;
+    p->serial = atomic_fetch_add(&e->pack_serial, 1) + 1;
+    p->kind = spec->kind;
+    p->mounted_ms = edge_now_ms(e);
+    snprintf(p->name, sizeof p->name, "%.*s", STR_ARG(spec->name));
+    p->path = spec->path ? strdup(spec->path) : NULL;
+    p->mount = strndup(spec->mount.n ? spec->mount.p : "", spec->mount.n);
+    enum err err = (spec->path && !p->path) || !p->mount ? ERR_NO_MEMORY : map_init(&p->members, 0);
+    if (err == ERR_OK)
+        err = p->kind == EDGE_PACK_DIR ? edge_dir_open(e, p, f) : open_archive(e, p, f);
+    if (err != ERR_OK) {
+        if (!f->text[0])
+            snprintf(f->text, sizeof f->text, "%s", err_title(err));
+        edge_pack_unref(p);
+        return err;
+    }
+    *out = p;
+    return ERR_OK;
+}
+
+/* ---- generations ---- */
+
+const char *edge_slot_state_name(enum edge_slot_state s)
+{
+    static const char *const names[] = {"mounted", "rejected", "changed"};
+    return names[s];
+}
+
+struct edge_generation *edge_pin(struct edge *e)
+{
+    rt_lock_take(&e->state_meta);
+    struct edge_generation *g = e->generation;
+    atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+    rt_lock_release(&e->state_meta);
+    return g;
+}
+
+void edge_unpin(struct edge_generation *g)
+{
+    if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) > 1)
+        return;
+    for (size_t i = 0; i < g->n; i++)
+        edge_pack_unref(g->slots[i].pack);
+    map_fini(&g->by_name);
+    free(g);
+}
+
+struct edge_slot *edge_slot_find(const struct edge_generation *g, struct str name)
+{
+    return map_get(&g->by_name, bytes_of_str(name));
+}

@@ -1,0 +1,104 @@
+/* Saying no: one problem body, the reason as a header, a member and a counter, and the CORS lines every answer needs. */
+#include <stdio.h>
+#include <string.h>
+
+#include "services/edge/edge.h"
+
+static const char *const reasons[] = {"amnesia",      "not_allowed", "decompress_cap", "body_cap",
+                                      "timeout",      "rate_limit",  "invalid_range",  "etag_invalid",
+                                      "client_limit", "inflight",    "conns",          "busy",
+                                      "draining",     "upstream",    "fill_cap",       "digest_mismatch",
+                                      "pack",         "cas",         "bad_request",    ""};
+
+const char *edge_reason_name(enum edge_reason r)
+{
+    return reasons[r];
+}
+
+enum edge_endpoint edge_endpoint(const struct net_req *rq)
+{
+    const struct net_route *route = net_req_route(rq);
+    return route ? (enum edge_endpoint)route->tag : EDGE_AT_ADMIN;
+}
+
+void edge_shed(struct edge *e)
+{
+    atomic_store_explicit(&e->shed_ns, edge_now_ns(e), memory_order_relaxed);
+}
+
+static bool origin_listed(const struct edge_settings *s, struct str origin)
+{
+    for (size_t i = 0; i < s->cors_n; i++)
+        if (str_eq(s->cors[i], origin))
+            return true;
+    return false;
+}
+
+void edge_cors(struct edge *e, struct net_req *rq, struct buf *out)
+{
+    struct edge_settings *s = edge_settings(e);
+    struct str origin = net_req_header(rq, "origin");
+    if (!origin.p)
+        return;
+    bool listed = origin_listed(s, origin);
+    if (!listed && !s->cors_any)
+        return;
+    buf_puts(out, "Access-Control-Allow-Origin: ");
+    buf_put_str(out, listed ? origin : STR("*"));
+    if (listed)
+        buf_puts(out, "\r\nVary: Origin");
+    buf_puts(out, "\r\nAccess-Control-Expose-Headers: ETag, Content-Range, Content-Length, Accept-Ranges, "
+                  "Last-Modified, "
+                  "Repr-Digest, Retry-After, X-Cache, X-Corr-ID, X-Reason\r\n");
+}
+
+void edge_refuse_after(struct edge *e, struct net_req *rq, enum err err, enum edge_reason reason,
+                       const char *detail, unsigned retry_s)
+{
+    char raw[1024], details[64];
+    struct buf lines;
+    buf_init_fixed(&lines, raw, sizeof raw);
+    struct net_headers headers = {0};
+    int n = 0;
+    edge_cors(e, rq, &lines);
+    if (reason != EDGE_R_NONE) {
+        obs_counter_inc(obs_counter_nth(e->m[EDGE_M_rejects], reason));
+        buf_printf(&lines, "X-Reason: %s\r\n", reasons[reason]);
+        n = snprintf(details, sizeof details, "{\"reason\":\"%s\"}", reasons[reason]);
+    }
+    headers.raw = buf_str(&lines);
+    net_reply_problem_full(rq, &(struct net_problem){.err = err,
+                                                     .detail = str_from_c(detail),
+                                                     .details_json = bytes_of(details, (size_t)n),
+                                                     .retry_after_s = retry_s,
+                                                     .headers = &headers});
+}
+
+void edge_refuse(struct edge *e, struct net_req *rq, enum err err, enum edge_reason reason,
+                 const char *detail)
+{
+    edge_refuse_after(e, rq, err, reason, detail, 0);
+}
+
+void edge_defer(struct edge *e, struct net_req *rq, edge_job_fn *run, void (*drop)(void *arg), void *arg)
+{
+    struct edge_job *job = arena_alloc(net_req_arena(rq), sizeof *job);
+    enum err err = ERR_BUSY;
+    if (job) {
+        *job = (struct edge_job){rq, run, drop, arg};
+        err = rt_chan_try_send(e->read, job);
+    }
+    if (err == ERR_OK)
+        return;
+    enum edge_endpoint at = edge_endpoint(rq);
+    if (drop)
+        drop(arg);
+    if (err == ERR_CLOSED) {
+        edge_refuse(e, rq, ERR_DRAINING, EDGE_R_DRAINING, "the service is shutting down");
+        return;
+    }
+    obs_counter_inc(obs_counter_nth(e->m[EDGE_M_busy], at));
+    obs_counter_inc(OBS_COUNTER_OF(e->m[EDGE_M_queue_dropped], "read"));
+    edge_shed(e);
+    edge_refuse(e, rq, ERR_BUSY, EDGE_R_BUSY, "read queue is full");
+}

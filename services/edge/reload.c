@@ -1,0 +1,326 @@
+#include "services/edge/reload.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include "base/json_write.h"
+#include "services/edge/core/catalog.h"
+#include "services/edge/store.h"
+
+/* A pack that should be there. */
+struct wish {
+    char name[EDGE_PACK_NAME_MAX + 1];
+    char path[512]; /* "" : built in */
+    char mount[EDGE_NAME_MAX + 1];
+    enum edge_pack_kind kind;
+    bool pinned, twice;
+    struct sha256 sha256;
+};
+
+struct wishes {
+    struct wish list[EDGE_PACKS_MAX];
+    size_t n;
+};
+
+void edge_reload_init(struct edge_reload *r)
+{
+    *r = (struct edge_reload){0};
+    buf_init(&r->swapped, 1 << 16);
+    buf_init(&r->unchanged, 1 << 16);
+    buf_init(&r->removed, 1 << 16);
+    buf_init(&r->refused, 1 << 18);
+}
+
+void edge_reload_fini(struct edge_reload *r)
+{
+    buf_fini(&r->swapped);
+    buf_fini(&r->unchanged);
+    buf_fini(&r->removed);
+    buf_fini(&r->refused);
+}
+
+static struct wish *wish_find(struct wishes *w, const char *name)
+{
+    for (size_t i = 0; i < w->n; i++)
+        if (strcmp(w->list[i].name, name) == 0)
+            return &w->list[i];
+    return NULL;
+}
+
+static struct wish *wish_add(struct wishes *w, struct str name)
+{
+    if (w->n == EDGE_PACKS_MAX)
+        return NULL;
+    struct wish *x = &w->list[w->n++];
+    *x = (struct wish){0};
+    snprintf(x->name, sizeof x->name, "%.*s", STR_ARG(name));
+    return x;
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void wish_from_dir(struct wishes *w, const char *dir, const char *entry)
+{
+    struct stat st;
+    char path[512];
+    struct str name = str_from_c(entry);
+    enum edge_pack_kind kind = EDGE_PACK_DIR;
+    int n = snprintf(path, sizeof path, "%s/%s", dir, entry);
+    if (entry[0] == '.' || n < 0 || (size_t)n >= sizeof path || stat(path, &st) != 0)
+        return;
+    if (str_ends(name, STR(".pmtiles")))
+        kind = EDGE_PACK_PMTILES;
+    else if (str_ends(name, STR(".mbtiles")))
+        kind = EDGE_PACK_MBTILES;
+    if (kind == EDGE_PACK_DIR ? !S_ISDIR(st.st_mode) : !S_ISREG(st.st_mode))
+        return;
+    if (kind != EDGE_PACK_DIR)
+        name.n -= 8;
+    if (!edge_pack_name_ok(name))
+        return;
+    char text[EDGE_PACK_NAME_MAX + 1];
+    snprintf(text, sizeof text, "%.*s", STR_ARG(name));
+    struct wish *old = wish_find(w, text);
+    if (old) { /* the first in bytewise order has the name; the later file is reported under it */
+        old->twice = true;
+        return;
+    }
+    struct wish *x = wish_add(w, name);
+    if (!x)
+        return;
+    x->kind = kind;
+    snprintf(x->path, sizeof x->path, "%s", path);
+    if (kind == EDGE_PACK_DIR)
+        snprintf(x->mount, sizeof x->mount, "%.*s/", STR_ARG(name));
+}
+
+static void scan_packs_dir(struct wishes *w, const char *dir)
+{
+    DIR *d = opendir(dir);
+    char *names[4 * EDGE_PACKS_MAX];
+    size_t n = 0;
+    for (struct dirent *de = d ? readdir(d) : NULL; de && n < sizeof names / sizeof *names; de = readdir(d))
+        if ((names[n] = strdup(de->d_name)))
+            n++;
+    if (d)
+        closedir(d);
+    qsort(names, n, sizeof *names, by_bytes);
+    for (size_t i = 0; i < n; i++) {
+        wish_from_dir(w, dir, names[i]);
+        free(names[i]);
+    }
+}
+
+static void collect(struct edge *e, struct wishes *w)
+{
+    struct edge_settings *s = edge_settings(e);
+    for (size_t i = 0; i < s->mounts_n; i++) {
+        struct wish *x = wish_add(w, s->mounts[i].name);
+        if (!x)
+            break;
+        x->kind = (enum edge_pack_kind)s->mounts[i].kind;
+        x->pinned = s->mounts[i].pinned;
+        x->sha256 = s->mounts[i].sha256;
+        snprintf(x->path, sizeof x->path, "%s", s->mounts[i].path);
+        snprintf(x->mount, sizeof x->mount, "%.*s", STR_ARG(s->mounts[i].mount));
+    }
+    scan_packs_dir(w, s->packs_dir);
+    if (edge_config(e)->packs_demo && !wish_find(w, "demo")) {
+        struct wish *x = wish_add(w, STR("demo"));
+        if (x)
+            x->kind = EDGE_PACK_PMTILES;
+    }
+}
+
+static void note(struct buf *b, const char *name)
+{
+    buf_printf(b, "%s\"%s\"", b->n ? "," : "", name);
+}
+
+static void note_refused(struct edge_reload *r, const char *name, const char *error)
+{
+    struct json_w w;
+    if (r->refused.n)
+        buf_putc(&r->refused, ',');
+    json_w_init(&w, &r->refused);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "name", name);
+    json_put_cstr(&w, "error", error);
+    json_obj_end(&w);
+    r->refused_n++;
+}
+
+/* Whole archive hashed before it may be mounted: a pinned digest, or packs.verify = before_mount. */
+RT_BLOCKS
+static enum err check_whole(struct edge *e, struct edge_pack *p, const struct wish *w, struct edge_fault *f)
+{
+    bool known = atomic_load_explicit(&p->sealed, memory_order_acquire);
+    if (!p->file || (!w->pinned && edge_config(e)->packs_verify == 0))
+        return ERR_OK;
+    if (!known) {
+        enum err err = edge_file_hash(p->file, 0, p->file->size, &p->archive);
+        if (err != ERR_OK)
+            return err;
+        obs_counter_add(obs_counter(e->m[EDGE_M_hashed]), p->file->size);
+        atomic_store_explicit(&p->sealed, true, memory_order_release);
+    }
+    if (w->pinned && !sha256_eq(&p->archive, &w->sha256)) {
+        snprintf(f->text, sizeof f->text, "its SHA-256 is not the one configured");
+        obs_counter_inc(obs_counter_nth(e->m[EDGE_M_integrity], 1));
+        return ERR_CORRUPT;
+    }
+    return ERR_OK;
+}
+
+RT_BLOCKS
+static bool unchanged(const struct edge_slot *old, const struct wish *w)
+{
+    struct sha256 id;
+    if (!old || !old->pack || strcmp(old->path, w->path) != 0 || old->kind != w->kind ||
+        !edge_pack_ok(old->pack) || strcmp(old->pack->mount, w->mount) != 0)
+        return false;
+    if (!*w->path)
+        return true;
+    return w->kind != EDGE_PACK_DIR && edge_pack_peek(w->path, w->kind, &id) == ERR_OK &&
+           sha256_eq(&id, &old->pack->id);
+}
+
+/* Fills slot i of the new generation. */
+RT_BLOCKS
+static void mount_one(struct edge *e, const struct wish *w, const struct edge_slot *old,
+                      struct edge_slot *slot, struct edge_reload *out)
+{
+    struct edge_fault fault = {""};
+    struct edge_pack *p = NULL;
+    snprintf(slot->name, sizeof slot->name, "%s", w->name);
+    snprintf(slot->path, sizeof slot->path, "%s", w->path);
+    slot->kind = w->kind;
+    if (unchanged(old, w)) {
+        slot->pack = edge_pack_ref(old->pack);
+        note(&out->unchanged, w->name);
+    } else {
+        enum err err = edge_pack_open(e,
+                                      &(struct edge_pack_spec){str_from_c(w->name), str_from_c(w->mount),
+                                                               *w->path ? w->path : NULL, w->kind},
+                                      &p, &fault);
+        if (err == ERR_OK)
+            err = check_whole(e, p, w, &fault);
+        if (err == ERR_OK && old && old->pack && sha256_eq(&old->pack->id, &p->id) &&
+            edge_pack_ok(old->pack)) {
+            edge_pack_unref(p); /* a directory whose files are all the same */
+            slot->pack = edge_pack_ref(old->pack);
+            note(&out->unchanged, w->name);
+        } else if (err == ERR_OK) {
+            slot->pack = p;
+            p->since_s =
+                edge_store_pack_since(e, p->name, &p->id, old && old->pack ? old->pack->since_s : 0);
+            note(&out->swapped, w->name);
+            obs_log(svc_log(e->svc), OBS_INFO, "pack_mounted", OBS_STR("pack", (const char *)w->name),
+                    OBS_U64("tiles", p->tiles), OBS_U64("files", p->list_n), OBS_END);
+        } else {
+            if (p)
+                edge_pack_unref(p);
+            snprintf(slot->error, sizeof slot->error, "%s", fault.text[0] ? fault.text : err_title(err));
+            slot->state = EDGE_REJECTED;
+            slot->pack = old && old->pack ? edge_pack_ref(old->pack) : NULL;
+        }
+    }
+    if (slot->state == EDGE_MOUNTED && w->twice) {
+        snprintf(slot->error, sizeof slot->error, "a second file has the same name");
+        slot->state = EDGE_REJECTED;
+    }
+    if (slot->state == EDGE_REJECTED) {
+        note_refused(out, w->name, slot->error);
+        obs_log(svc_log(e->svc), OBS_WARN, "pack_rejected", OBS_STR("pack", (const char *)w->name),
+                OBS_STR("why", (const char *)slot->error), OBS_END);
+    }
+}
+
+static void keep_slot(const struct edge_slot *old, struct edge_slot *slot)
+{
+    *slot = *old;
+    if (slot->pack)
+        edge_pack_ref(slot->pack);
+}
+
+static bool chosen(const struct str *only, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (str_eq_c(only[i], name))
+            return true;
+    return n == 0;
+}
+
+static void publish(struct edge *e, struct edge_generation *g)
+{
+    bool all = true;
+    for (size_t i = 0; i < g->n; i++)
+        all = all && g->slots[i].state == EDGE_MOUNTED;
+    rt_lock_take(&e->state_meta);
+    struct edge_generation *old = e->generation;
+    e->generation = g;
+    rt_lock_release(&e->state_meta);
+    atomic_store(&e->packs_ok, all);
+    edge_unpin(old);
+    for (size_t i = 0; i < g->n; i++)
+        for (int s = EDGE_MOUNTED; s <= EDGE_CHANGED; s++)
+            obs_gauge_set(OBS_GAUGE_OF(e->m[EDGE_M_pack_state], g->slots[i].name,
+                                       edge_slot_state_name((enum edge_slot_state)s)),
+                          atomic_load(&g->slots[i].state) == s);
+    obs_gauge_set(obs_gauge(e->m[EDGE_M_generation]), (double)g->number);
+    obs_log(svc_log(e->svc), OBS_INFO, "generation_published", OBS_U64("generation", g->number),
+            OBS_U64("packs", g->n), OBS_END);
+}
+
+enum err edge_packs_reload(struct edge *e, const struct str *only, size_t only_n, struct edge_reload *out)
+{
+    struct edge_generation *old = e->generation ? edge_pin(e) : NULL;
+    struct wishes *w = calloc(1, sizeof *w);
+    struct edge_generation *g = calloc(1, sizeof *g + EDGE_PACKS_MAX * sizeof g->slots[0]);
+    enum err err = w && g ? map_init(&g->by_name, EDGE_PACKS_MAX) : ERR_NO_MEMORY;
+    if (err != ERR_OK) {
+        free(w);
+        free(g);
+        edge_unpin(old);
+        return err;
+    }
+    atomic_init(&g->refs, 1);
+    g->number = old ? old->number + 1 : 1;
+    g->published_ms = edge_now_ms(e);
+    collect(e, w);
+    for (size_t i = 0; err == ERR_OK && i < w->n; i++) {
+        struct edge_slot *slot = &g->slots[g->n++],
+                         *before = old ? edge_slot_find(old, str_from_c(w->list[i].name)) : NULL;
+        if (before && !chosen(only, only_n, w->list[i].name))
+            keep_slot(before, slot);
+        else
+            mount_one(e, &w->list[i], before, slot, out);
+        err = map_add(&g->by_name, bytes_of_str(str_from_c(slot->name)), slot);
+    }
+    for (size_t i = 0; old && i < old->n; i++)
+        if (!wish_find(w, old->slots[i].name))
+            note(&out->removed, old->slots[i].name);
+    out->generation = g->number;
+    free(w);
+    if (err == ERR_OK)
+        publish(e, g);
+    else
+        edge_unpin(g);
+    edge_unpin(old);
+    return err;
+}
+
+void edge_request_reload(struct edge *e)
+{
+    struct edge_pack_op *op = calloc(1, sizeof *op);
+    if (!op)
+        return;
+    op->heap = true;
+    if (atomic_exchange(&e->reload_pending, true) || rt_chan_try_send(e->pack_ops, op) != ERR_OK)
+        free(op);
+}

@@ -1,0 +1,377 @@
+/*
+ * The order is RFC 9110 §13.2.2: If-Match or If-Unmodified-Since, If-None-Match or If-Modified-Since, If-Range with Range.
+ * What was decided is the same however the bytes then travel:
+ *
+ *   map    plaintext, every page warm: head and mapping leave in one writev, the kernel copies from the page cache
+ *   read   a page is not warm: a reader reads it first, then as above; over TLS the kernel cannot copy, so the slice is read
+ */
+#include "services/edge/serve.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base64.h"
+#include "base/hex.h"
+#include "base/rng.h"
+#include "base/time_fmt.h"
+#include "net/http_range.h"
+#include "net/loop.h"
+#include "services/edge/core/accept.h"
+
+enum { HEAD_MAX = 2048, INLINE_WARM_MAX = 64 << 10, BOUNDARY = 24, ETAG_CHARS = 73 };
+
+static const char *const from_names[] = {"pack", "cas", "fill", "revalidated", "stale"};
+
+void edge_cache_control(int64_t max_age_s, bool immutable, struct buf *out)
+{
+    if (max_age_s <= 0)
+        buf_puts(out, "Cache-Control: no-cache\r\n");
+    else {
+        buf_puts(out, "Cache-Control: public, max-age=");
+        buf_put_u64(out, (uint64_t)max_age_s);
+        buf_puts(out, immutable ? ", immutable\r\n" : "\r\n");
+    }
+}
+
+static void put_last_modified(uint64_t since_s, int64_t now_s, struct buf *out)
+{
+    static _Thread_local struct {
+        int64_t second;
+        char text[TIME_HTTP_CHARS];
+    } last = {.second = INT64_MIN};
+    int64_t second = (int64_t)since_s < now_s ? (int64_t)since_s : now_s;
+    if (second != last.second) {
+        time_format_http(second * 1000, last.text);
+        last.second = second;
+    }
+    buf_puts(out, "Last-Modified: ");
+    buf_put(out, last.text, TIME_HTTP_CHARS - 1);
+    buf_puts(out, "\r\n");
+}
+
+static void put_vary(const struct edge_repr *r, struct buf *out)
+{
+    if (r->vary)
+        buf_puts(out, "Vary: Accept-Encoding\r\n");
+}
+
+struct reply {
+    struct edge *e;
+    struct net_req *rq;
+    const struct edge_repr *r;
+    char etag[ETAG_CHARS + 1];
+    int64_t now_s;
+    bool has_conditions;
+    struct net_conditions c;
+    struct net_validator v;
+};
+
+static void put_validators(const struct reply *p, struct buf *out)
+{
+    buf_put(out, "ETag: ", 6);
+    buf_put(out, p->etag, ETAG_CHARS);
+    buf_put(out, "\r\n", 2);
+    edge_cache_control(p->r->max_age_s, p->r->immutable, out);
+    put_vary(p->r, out);
+}
+
+/* Everything of a 200 or 206 besides Content-Type and Content-Length. */
+static void put_headers(const struct reply *p, struct buf *out)
+{
+    const struct edge_repr *r = p->r;
+    put_validators(p, out);
+    buf_puts(out, "Accept-Ranges: bytes\r\nX-Cache: ");
+    buf_puts(out, from_names[r->from]);
+    buf_puts(out, "\r\n");
+    if (r->encoding) {
+        buf_puts(out, "Content-Encoding: ");
+        buf_puts(out, r->encoding);
+        buf_puts(out, "\r\n");
+    }
+    if (r->since_s)
+        put_last_modified(r->since_s, p->now_s, out);
+    if (r->age_s >= 0) {
+        buf_puts(out, "Age: ");
+        buf_put_u64(out, (uint64_t)r->age_s);
+        buf_puts(out, "\r\n");
+    }
+    struct str want = net_req_header(p->rq, "want-repr-digest");
+    if (want.p && edge_wants_digest(want)) {
+        char text[64];
+        base64_encode(r->digest.b, sizeof r->digest.b, text);
+        buf_printf(out, "Repr-Digest: sha-256=:%s:\r\n", text);
+    }
+    edge_cors(p->e, p->rq, out);
+}
+
+static void release_file(void *file, enum err result)
+{
+    struct edge_file *f = file;
+    if (result == ERR_IO)
+        atomic_store(&f->changed, true); /* became shorter while it was being sent */
+    edge_file_unref(f);
+}
+
+/* ---- bodies ---- */
+
+static void count_body(const struct reply *p, bool partial, bool map)
+{
+    obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_hits],
+                                    (p->r->from == EDGE_FROM_PACK ? 0u : 2u) + (partial ? 1u : 0u)));
+    obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_sends], map ? 0 : 1));
+}
+
+static bool over_tls(const struct net_req *rq)
+{
+    return net_req_peer(rq)->kind == NET_PEER_TLS;
+}
+
+static void send_one(const struct reply *p, int status, const struct net_headers *h,
+                     const struct net_range *range)
+{
+    const struct edge_repr *r = p->r;
+    uint64_t n = range->last - range->first + 1;
+    count_body(p, status == 206, true);
+    if (!r->file)
+        net_reply(p->rq, status, h, bytes_of(r->memory.p + range->first, (size_t)n));
+    else if (r->file->memory || !over_tls(p->rq))
+        net_reply_pinned(p->rq, status, h, bytes_of(r->file->bytes + r->offset + range->first, (size_t)n),
+                         release_file, edge_file_ref(r->file));
+    else /* user space must not touch the mapping */
+        net_reply_file_pinned(p->rq, status, h, r->file->fd, (off_t)(r->offset + range->first), (size_t)n,
+                              release_file, edge_file_ref(r->file));
+}
+
+static void make_boundary(char out[BOUNDARY + 1])
+{
+    static const char letters[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    uint8_t random[BOUNDARY];
+    rng_secure(random, sizeof random);
+    for (int i = 0; i < BOUNDARY; i++)
+        out[i] = letters[random[i] % 62];
+    out[BOUNDARY] = 0;
+}
+
+/* Heads of all parts in one buffer, data where it is: 2 * count + 1 pieces. */
+static void send_parts(const struct reply *p, const struct net_headers *h, struct str boundary,
+                       const struct net_range *list, size_t count) RT_UNCHECKED
+{
+    const struct edge_repr *r = p->r;
+    struct arena *a = net_req_arena(p->rq);
+    struct bytes *pieces = arena_array(a, 2 * count + 1, sizeof *pieces);
+    size_t *ends = arena_array(a, count + 1, sizeof *ends);
+    struct buf heads;
+    bool copy = !r->file || (!r->file->memory && over_tls(p->rq));
+    buf_init(&heads, copy ? SIZE_MAX / 2 : (count + 1) * 512);
+    enum err e = pieces && ends ? ERR_OK : ERR_NO_MEMORY;
+    for (size_t i = 0; e == ERR_OK && i < count; i++) {
+        uint64_t n = list[i].last - list[i].first + 1;
+        net_multipart_head(&heads, i == 0, boundary, str_from_c(r->type), &list[i], r->size);
+        ends[i] = heads.n;
+        if (!copy)
+            continue;
+        uint8_t *room = buf_reserve(&heads, (size_t)n);
+        if (!room)
+            e = heads.err;
+        else if (!r->file)
+            memcpy(room, r->memory.p + list[i].first, (size_t)n);
+        else
+            e = edge_file_read(r->file, r->offset + list[i].first, room, (size_t)n);
+        if (e == ERR_OK)
+            buf_commit(&heads, (size_t)n);
+    }
+    net_multipart_tail(&heads, boundary);
+    uint8_t *text = e == ERR_OK && heads.err == ERR_OK ? arena_alloc(a, copy ? 1 : heads.n) : NULL;
+    if (!text) {
+        edge_refuse(p->e, p->rq, ERR_UNAVAILABLE, EDGE_R_CAS, "the parts cannot be put together");
+    } else if (copy) {
+        count_body(p, true, false);
+        net_reply(p->rq, 206, h, buf_bytes(&heads));
+    } else {
+        memcpy(text, heads.p, heads.n);
+        for (size_t i = 0; i < count; i++) {
+            size_t from = i ? ends[i - 1] : 0;
+            pieces[2 * i] = bytes_of(text + from, ends[i] - from);
+            pieces[2 * i + 1] = bytes_of(r->file->bytes + r->offset + list[i].first,
+                                         (size_t)(list[i].last - list[i].first + 1));
+        }
+        pieces[2 * count] = bytes_of(text + ends[count - 1], heads.n - ends[count - 1]);
+        count_body(p, true, true);
+        net_reply_pinnedv(p->rq, 206, h, pieces, 2 * count + 1, release_file, edge_file_ref(r->file));
+    }
+    buf_fini(&heads);
+}
+
+/* ---- waiting for the disk ---- */
+
+static void serve_later(struct edge *e, struct net_req *rq, void *arg, unsigned reader)
+{
+    (void)reader;
+    edge_serve(e, rq, arg, true);
+}
+
+static void drop_repr(void *arg)
+{
+    edge_file_unref(((struct edge_repr *)arg)->file);
+}
+
+static void defer(const struct reply *p)
+{
+    struct edge_repr *copy = arena_alloc(net_req_arena(p->rq), sizeof *copy);
+    if (!copy) {
+        edge_refuse(p->e, p->rq, ERR_UNAVAILABLE, EDGE_R_CAS, "no memory for this request");
+        return;
+    }
+    *copy = *p->r;
+    edge_file_ref(copy->file);
+    edge_defer(p->e, p->rq, serve_later, drop_repr, copy);
+}
+
+enum heat { HEAT_WARM, HEAT_COLD, HEAT_GONE };
+
+static enum heat heat_of(const struct reply *p, const struct net_range *list, size_t count,
+                         bool may_block) RT_UNCHECKED
+{
+    const struct edge_repr *r = p->r;
+    int64_t now_ns = edge_now_ns(p->e);
+    for (size_t i = 0; r->file && i < count; i++) {
+        uint64_t at = r->offset + list[i].first, n = list[i].last - list[i].first + 1;
+        if (edge_file_warm(r->file, at, n, now_ns))
+            continue;
+        if (may_block) {
+            if (edge_file_warm_up(r->file, at, n, now_ns) != ERR_OK)
+                return HEAT_GONE;
+        } else if (n > INLINE_WARM_MAX || !edge_file_warm_now(r->file, at, n, now_ns))
+            return HEAT_COLD;
+    }
+    return HEAT_WARM;
+}
+
+/* ---- the answer ---- */
+
+static void reply_416(const struct reply *p)
+{
+    char raw[1024], range[NET_CONTENT_RANGE_CHARS];
+    struct buf lines;
+    buf_init_fixed(&lines, raw, sizeof raw);
+    net_content_range_format(NULL, p->r->size, range);
+    buf_printf(&lines, "Content-Range: %s\r\nX-Reason: invalid_range\r\n", range);
+    edge_cors(p->e, p->rq, &lines);
+    obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_ranges], 2));
+    obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_rejects], EDGE_R_INVALID_RANGE));
+    struct net_headers h = {.raw = buf_str(&lines)};
+    net_reply_problem_full(
+        p->rq, &(struct net_problem){.err = ERR_RANGE_NOT_SATISFIABLE,
+                                     .detail = STR("no byte of the object is in the range"),
+                                     .details_json = bytes_of("{\"reason\":\"invalid_range\"}", 26),
+                                     .headers = &h});
+}
+
+static void reply_304(const struct reply *p)
+{
+    char raw[HEAD_MAX];
+    struct buf lines;
+    buf_init_fixed(&lines, raw, sizeof raw);
+    put_validators(p, &lines);
+    edge_cors(p->e, p->rq, &lines);
+    net_reply(p->rq, 304, &(struct net_headers){.type = "", .raw = buf_str(&lines)}, bytes_of(NULL, 0));
+}
+
+static void reply_body(const struct reply *p, const struct net_range *list, size_t count, bool may_block)
+{
+    char raw[HEAD_MAX], boundary[BOUNDARY + 1], type[64], text[NET_CONTENT_RANGE_CHARS];
+    struct buf lines;
+    struct net_range whole = {0, p->r->size - 1};
+    bool nothing = p->r->size == 0 || net_req_is_head(p->rq);
+    if (!nothing) {
+        enum heat heat = heat_of(p, count ? list : &whole, count ? count : 1, may_block);
+        if (heat == HEAT_COLD) {
+            defer(p);
+            return;
+        }
+        if (heat == HEAT_GONE ||
+            (p->r->file && atomic_load_explicit(&p->r->file->changed, memory_order_relaxed))) {
+            edge_refuse(p->e, p->rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK, "the file changed under its name");
+            return;
+        }
+    }
+    buf_init_fixed(&lines, raw, sizeof raw);
+    put_headers(p, &lines);
+    if (count == 1) {
+        net_content_range_format(&list[0], p->r->size, text);
+        buf_printf(&lines, "Content-Range: %s\r\n", text);
+    }
+    if (count)
+        obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_ranges], count == 1 ? 0 : 1));
+    struct net_headers h = {.type = p->r->type, .raw = buf_str(&lines)};
+    if (count > 1) {
+        make_boundary(boundary);
+        snprintf(type, sizeof type, "multipart/byteranges; boundary=%s", boundary);
+        h.type = type;
+        send_parts(p, &h, str_of(boundary, BOUNDARY), list, count);
+    } else if (p->r->size == 0) {
+        count_body(p, false, true);
+        net_reply(p->rq, 200, &h, bytes_of(NULL, 0));
+    } else if (net_req_is_head(p->rq)) { /* only the length of the body matters */
+        count_body(p, false, true);
+        net_reply_pinned(p->rq, 200, &h, bytes_of("", (size_t)p->r->size), NULL, NULL);
+    } else
+        send_one(p, count ? 206 : 200, &h, count ? &list[0] : &whole);
+}
+
+static void bad_tag(const struct reply *p)
+{
+    edge_refuse(p->e, p->rq, ERR_ETAG_INVALID, EDGE_R_ETAG_INVALID,
+                "a validator in the request is not well-formed");
+}
+
+static void answer(struct reply *p, bool may_block)
+{
+    const struct edge_config *cfg = edge_config(p->e);
+    struct net_range list[NET_RANGE_PARTS_MAX];
+    struct net_range_limits limits = {cfg->range_specs, cfg->range_parts};
+    size_t count = 0;
+    net_req_conditions(p->rq, &p->c);
+    switch (net_conditions_check(&p->c, &p->v, p->now_s)) {
+    case NET_CONDITION_NOT_MODIFIED:
+        reply_304(p);
+        return;
+    case NET_CONDITION_FAILED:
+        edge_refuse(p->e, p->rq, ERR_PRECONDITION_FAILED, EDGE_R_NONE,
+                    "the object is not the one the request names");
+        return;
+    case NET_CONDITION_BAD:
+        bad_tag(p);
+        return;
+    case NET_CONDITION_TRUE:
+        break;
+    }
+    switch (net_range_read(&p->c, &p->v, p->now_s, p->r->size, &limits, list, &count)) {
+    case NET_RANGE_WHOLE:
+        reply_body(p, NULL, 0, may_block);
+        return;
+    case NET_RANGE_PARTS:
+        reply_body(p, list, count, may_block);
+        return;
+    case NET_RANGE_UNSATISFIABLE:
+        reply_416(p);
+        return;
+    case NET_RANGE_BAD:
+        bad_tag(p);
+        return;
+    }
+}
+
+void edge_serve(struct edge *e, struct net_req *rq, const struct edge_repr *r, bool may_block)
+{
+    struct reply p = {.e = e, .rq = rq, .r = r, .now_s = edge_now_ms(e) / 1000};
+    struct edge_file *file = r->file;
+    memcpy(p.etag, "\"sha256:", 8);
+    hex_encode(r->digest.b, 32, p.etag + 8);
+    p.etag[ETAG_CHARS - 1] = '"';
+    p.v = (struct net_validator){.etag = {.tag = str_of(p.etag, ETAG_CHARS)},
+                                 .modified_s = r->since_s ? (int64_t)r->since_s : INT64_MIN};
+    answer(&p, may_block);
+    edge_file_unref(file);
+}

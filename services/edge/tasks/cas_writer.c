@@ -1,0 +1,43 @@
+/* cas_writer: the only one that changes the store. Takes what has gathered, up to 32 commits, and flushes once for all. */
+#include <stdlib.h>
+
+#include "services/edge/store.h"
+
+enum { BATCH = 32, UPKEEP_MS = 60000 };
+
+RT_BLOCKS
+static bool do_ops(struct edge *e)
+{
+    void *item;
+    bool any = false;
+    while (rt_chan_try_recv(e->store_ops, &item) == ERR_OK) {
+        edge_store_do(e->store, item);
+        free(item);
+        any = true;
+    }
+    return any;
+}
+
+enum err edge_cas_writer_run(struct rt_task *self, void *arg)
+{
+    struct edge *e = arg;
+    int64_t upkeep_ns = edge_now_ns(e);
+    for (;;) {
+        void *items[BATCH];
+        size_t n = 0;
+        do_ops(e);
+        enum err err = rt_chan_recv_batch(e->commit, items, BATCH, deadline_in_ms(20), &n);
+        if (err == ERR_OK)
+            edge_store_commit(e->store, (struct edge_commit **)(void *)items, n);
+        else if (err != ERR_TIMEOUT) {
+            do_ops(e);
+            edge_store_upkeep(e->store, true);
+            return err == ERR_CLOSED || rt_task_stopping(self) ? ERR_OK : err;
+        }
+        if (edge_now_ns(e) - upkeep_ns > UPKEEP_MS * 1000000LL) {
+            upkeep_ns = edge_now_ns(e);
+            edge_store_upkeep(e->store, false);
+        }
+        rt_task_beat(self);
+    }
+}

@@ -1,0 +1,368 @@
+/*
+ * worker: one fill at a time. Fetch into a temporary file, hashing on the way; try again after a timeout, 503 or 504 with
+ * the back-off of core/retry.h; follow redirects only below configured origins; check everything; hand the file to
+ * cas_writer; answer whoever waits. A worker that fails hands its job back, so nothing is lost and nothing answered twice.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/rng.h"
+#include "net/http_range.h"
+#include "services/edge/fetch.h"
+#include "services/edge/fills.h"
+#include "store/file_replace.h"
+
+enum { COMMIT_MS = 1000, HEADERS_MAX = 8 };
+
+struct job {
+    struct edge *e;
+    struct rt_task *self;
+    struct edge_client *client;
+    struct edge_fill *f;
+    struct edge_answer a;
+    char tmp[STORE_PATH_MAX]; /* "": none */
+    struct buf url;
+};
+
+static const struct edge_outcome interrupted = {ERR_CANCELED, EDGE_R_NONE, "", 0};
+
+static struct edge_outcome outcome(enum err err, enum edge_reason reason, const char *detail)
+{
+    return (struct edge_outcome){err, reason, detail, 0};
+}
+
+RT_BLOCKS
+static void drop_tmp(struct job *j)
+{
+    if (j->tmp[0] && store_disk_unlink(j->e->store->disk, j->tmp) != ERR_OK)
+        obs_log(svc_log(j->e->svc), OBS_WARN, "temp_left", OBS_END);
+    j->tmp[0] = 0;
+}
+
+/* ---- one GET ---- */
+
+static void make_headers(const struct job *j, const char *lines[HEADERS_MAX], char room[3][400])
+{
+    const struct edge_fill *f = j->f;
+    size_t n = 0;
+    lines[n++] = "Accept-Encoding: identity";
+    lines[n++] = "Accept: */*";
+    snprintf(room[0], sizeof room[0], "X-Corr-ID: %s", f->corr_id);
+    lines[n++] = room[0];
+    if (f->traceparent[0]) {
+        snprintf(room[1], sizeof room[1], "traceparent: %s", f->traceparent);
+        lines[n++] = room[1];
+    }
+    if (f->has_stale && f->stale.etag[0]) {
+        snprintf(room[2], sizeof room[2], "If-None-Match: %s", f->stale.etag);
+        lines[n++] = room[2];
+    }
+    if (f->route->authorization)
+        lines[n++] = f->route->authorization;
+    lines[n] = NULL;
+}
+
+RT_BLOCKS
+static enum edge_got get_once(struct job *j)
+{
+    struct edge_store *s = j->e->store;
+    struct edge_origin_state *o = edge_fill_origin(j->e, j->f);
+    const char *lines[HEADERS_MAX];
+    char room[3][400];
+    struct store_file *to;
+    drop_tmp(j);
+    snprintf(j->tmp, sizeof j->tmp, "%.440s/cas/tmp/%s-%llu", s->dir, rt_task_name(j->self),
+             (unsigned long long)atomic_fetch_add(&s->tmp_serial, 1));
+    if (store_file_open(s->disk, j->tmp, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &to) != ERR_OK) {
+        j->tmp[0] = 0;
+        return EDGE_GOT_DISK;
+    }
+    make_headers(j, lines, room);
+    atomic_store(&j->f->bytes, 0);
+    obs_counter_inc(o->attempts);
+    enum edge_got got = edge_fetch(j->client,
+                                   &(struct edge_get){.url = buf_cstr(&j->url),
+                                                      .headers = lines,
+                                                      .timeout_ms = j->f->route->timeout_ms,
+                                                      .max_bytes = j->f->route->max_bytes,
+                                                      .to = to,
+                                                      .progress = &j->f->bytes},
+                                   j->self, &j->a);
+    obs_counter_add(o->bytes, j->a.bytes);
+    if (got == EDGE_GOT_ANSWER && j->a.status == 200 && store_file_sync(to) != ERR_OK)
+        got = EDGE_GOT_DISK;
+    store_file_close(to);
+    if (got == EDGE_GOT_TIMEOUT)
+        obs_counter_inc(obs_counter_nth(j->e->m[EDGE_M_io_timeouts], j->a.connect_timeout ? 2 : 3));
+    return got;
+}
+
+static bool is_redirect(int status)
+{
+    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+/* Where a redirect leads, if it stays below some route's origin. */
+static enum err follow(struct job *j)
+{
+    const struct edge_settings *s = edge_settings(j->e);
+    struct buf next;
+    buf_init(&next, EDGE_URL_MAX);
+    enum err err = edge_url_resolve(buf_str(&j->url), str_from_c(j->a.location), &next);
+    bool below = false;
+    for (size_t i = 0; err == ERR_OK && i < s->routes_n && !below; i++)
+        below = edge_url_below(buf_str(&next), &s->routes[i].origin);
+    if (err == ERR_OK && below) {
+        buf_reset(&j->url);
+        buf_put_str(&j->url, buf_str(&next));
+    }
+    buf_fini(&next);
+    return err == ERR_OK && below ? ERR_OK : ERR_NOT_ALLOWED;
+}
+
+static void first_url(struct job *j)
+{
+    const struct edge_fill *f = j->f;
+    buf_reset(&j->url);
+    edge_url_write(f->route->url, str_of(f->path.p + f->route->prefix.n, f->path.n - f->route->prefix.n),
+                   f->query, &j->url);
+}
+
+/* One try, redirects included. */
+RT_BLOCKS
+static enum edge_got try_once(struct job *j, bool *out_off_list)
+{
+    uint64_t hops = 0;
+    *out_off_list = false;
+    first_url(j);
+    for (;;) {
+        enum edge_got got = get_once(j);
+        if (got != EDGE_GOT_ANSWER || !is_redirect(j->a.status))
+            return got;
+        if (hops++ == edge_config(j->e)->fill_redirects || follow(j) != ERR_OK) {
+            *out_off_list = true;
+            return got;
+        }
+    }
+}
+
+/* ---- judging ---- */
+
+static struct edge_outcome judge_body(struct job *j)
+{
+    const struct edge_route *r = j->f->route;
+    const struct edge_answer *a = &j->a;
+    struct net_etag tag;
+    struct sha256 claimed;
+    if (a->declared >= 0 && (uint64_t)a->declared != a->bytes)
+        return outcome(ERR_UPSTREAM_INVALID, EDGE_R_UPSTREAM,
+                       "the origin's length is not the one it declared");
+    if (a->coded)
+        return outcome(ERR_UPSTREAM_INVALID, EDGE_R_UPSTREAM,
+                       "the origin sent a content coding that was not asked for");
+    if (a->no_store)
+        return outcome(ERR_UPSTREAM_INVALID, EDGE_R_UPSTREAM,
+                       "the origin does not allow the object to be stored");
+    if (r->manifest)
+        return j->f->has_digest && sha256_eq(&j->f->digest, &a->digest)
+                   ? outcome(ERR_OK, EDGE_R_NONE, "")
+                   : outcome(ERR_UPSTREAM_INVALID, EDGE_R_DIGEST_MISMATCH,
+                             "the object is not the one the manifest lists");
+    bool good = a->etag_seen && net_etag_parse(str_from_c(a->etag), &tag) == ERR_OK && !tag.weak;
+    if (!good && !r->any_etag)
+        return outcome(ERR_UPSTREAM_INVALID, EDGE_R_ETAG_INVALID, "the origin gave no strong ETag");
+    if (good && str_starts(tag.tag, STR("\"sha256:")) && tag.tag.n == 73 &&
+        sha256_parse(str_of(tag.tag.p + 1, 71), &claimed) == ERR_OK && !sha256_eq(&claimed, &a->digest))
+        return outcome(ERR_UPSTREAM_INVALID, EDGE_R_DIGEST_MISMATCH,
+                       "the object is not the one its ETag names");
+    return outcome(ERR_OK, EDGE_R_NONE, "");
+}
+
+static struct edge_outcome judge(struct job *j, enum edge_got got, bool off_list)
+{
+    switch (got) {
+    case EDGE_GOT_TIMEOUT:
+        return outcome(ERR_UPSTREAM_UNAVAILABLE, EDGE_R_TIMEOUT, "the origin did not answer in time");
+    case EDGE_GOT_FAILED:
+        return outcome(ERR_UPSTREAM, EDGE_R_UPSTREAM, "the origin cannot be reached or is not trusted");
+    case EDGE_GOT_FORBIDDEN:
+        return outcome(ERR_NOT_ALLOWED, EDGE_R_NOT_ALLOWED, "the origin's address is not allowed");
+    case EDGE_GOT_TOO_LARGE:
+        return outcome(ERR_UPSTREAM_INVALID, EDGE_R_FILL_CAP, "the object is larger than the route allows");
+    case EDGE_GOT_DISK:
+        return outcome(ERR_UNAVAILABLE, EDGE_R_CAS, "the store cannot be written");
+    case EDGE_GOT_CANCELED:
+        return interrupted;
+    case EDGE_GOT_ANSWER:
+        break;
+    }
+    if (off_list)
+        return outcome(ERR_NOT_ALLOWED, EDGE_R_NOT_ALLOWED,
+                       "the origin redirects to where fills may not go");
+    if (j->a.status == 200)
+        return judge_body(j);
+    if (j->a.status == 304 && j->f->has_stale)
+        return outcome(ERR_OK, EDGE_R_NONE, "");
+    if (j->a.status == 404 || j->a.status == 410)
+        return outcome(ERR_NOT_FOUND, EDGE_R_NONE, "the origin has no such object");
+    if (edge_retry_status(j->a.status))
+        return outcome(ERR_UPSTREAM_UNAVAILABLE, EDGE_R_UPSTREAM, "the origin is unavailable");
+    return outcome(ERR_UPSTREAM, EDGE_R_UPSTREAM, "the origin answered with an error");
+}
+
+static bool transient(const struct edge_outcome *o)
+{
+    return o->err == ERR_UPSTREAM_UNAVAILABLE;
+}
+
+RT_BLOCKS
+static struct edge_outcome fetch_with_retries(struct job *j)
+{
+    const struct edge_config *cfg = edge_config(j->e);
+    struct edge_retry retry = {cfg->retry_base, cfg->retry_max, (unsigned)cfg->retry_count,
+                               cfg->retry_jitter};
+    for (unsigned n = 0;; n++) {
+        bool off_list;
+        edge_fill_to(j->e, j->f, EDGE_FILL_FETCHING);
+        j->f->tries++;
+        enum edge_got got = try_once(j, &off_list);
+        struct edge_outcome o = judge(j, got, off_list);
+        if (!transient(&o) || n >= retry.max_retries || svc_draining(j->e->svc) ||
+            !edge_fill_wanted(j->e, j->f))
+            return o;
+        edge_fill_to(j->e, j->f, EDGE_FILL_BACKOFF);
+        obs_counter_inc(obs_counter_nth(j->e->m[EDGE_M_backoff], 0));
+        int64_t ms = (int64_t)edge_retry_sleep_ms(&retry, n, rng_secure_u64());
+        if (rt_task_sleep(j->self, deadline_in_ms(ms)) != ERR_OK)
+            return rt_task_canceled(j->self) ? interrupted : o;
+    }
+}
+
+/* ---- committing ---- */
+
+static struct edge_commit *commit_make(struct job *j, enum edge_record_type type)
+{
+    struct edge_commit *c = calloc(1, sizeof *c);
+    struct edge_fill *f = j->f;
+    int64_t now = edge_now_ms(j->e);
+    if (!c)
+        return NULL;
+    atomic_init(&c->refs, 2);
+    rt_oneshot_init(&c->done);
+    snprintf(c->name, sizeof c->name, "%s", f->name);
+    c->record = (struct edge_record){.type = type,
+                                     .name = str_from_c(c->name),
+                                     .fetched_ms = (uint64_t)now,
+                                     .valid_until_ms =
+                                         f->route->max_age_ms ? (uint64_t)(now + f->route->max_age_ms) : 0};
+    if (type == EDGE_PUT_REF) {
+        bool given = edge_mime_ok(str_from_c(j->a.type));
+        snprintf(c->mime, sizeof c->mime, "%s", given ? j->a.type : edge_mime_of(f->path));
+        snprintf(c->etag, sizeof c->etag, "%s", j->a.etag_seen ? j->a.etag : "");
+        c->record.mime = str_from_c(c->mime);
+        c->record.etag = str_from_c(c->etag);
+        c->record.digest = j->a.digest;
+        c->record.size = j->a.bytes;
+        snprintf(c->tmp, sizeof c->tmp, "%s", j->tmp);
+        j->tmp[0] = 0; /* the writer's now */
+    }
+    return c;
+}
+
+RT_BLOCKS
+static struct edge_outcome commit(struct job *j, enum edge_record_type type)
+{
+    struct edge_commit *c = commit_make(j, type);
+    void *value;
+    struct edge_outcome failed = outcome(ERR_UNAVAILABLE, EDGE_R_CAS, "the store cannot be written");
+    if (!c)
+        return failed;
+    enum err err = rt_chan_send(j->e->commit, c, deadline_in_ms(COMMIT_MS));
+    if (err != ERR_OK) {
+        obs_counter_inc(OBS_COUNTER_OF(j->e->m[EDGE_M_queue_dropped], "commit"));
+        if (c->tmp[0] && store_disk_unlink(j->e->store->disk, c->tmp) != ERR_OK)
+            obs_log(svc_log(j->e->svc), OBS_WARN, "temp_left", OBS_END);
+        edge_commit_unref(c);
+        edge_commit_unref(c);
+        return failed;
+    }
+    do {
+        err = rt_oneshot_recv(&c->done, deadline_in_ms(COMMIT_MS), &value);
+        rt_task_beat(j->self);
+    } while (err == ERR_TIMEOUT);
+    if (err != ERR_OK && rt_oneshot_abandon(&c->done, &value))
+        err = ERR_OK;
+    struct edge_outcome o = err != ERR_OK         ? interrupted
+                            : c->result == ERR_OK ? outcome(ERR_OK, EDGE_R_NONE, "")
+                                                  : failed;
+    edge_commit_unref(c);
+    return o;
+}
+
+/* An object nobody could ever serve from memory is not worth the room. */
+static bool too_large_for_memory(const struct job *j)
+{
+    return svc_amnesia(j->e->svc) && j->a.bytes > edge_config(j->e)->cas_amnesia / 4;
+}
+
+RT_BLOCKS
+static struct edge_outcome fill(struct job *j)
+{
+    uint64_t size;
+    if (j->f->has_digest && edge_store_has(j->e->store, &j->f->digest, &size)) {
+        j->a = (struct edge_answer){.bytes = size, .digest = j->f->digest};
+        edge_fill_to(j->e, j->f, EDGE_FILL_COMMITTING);
+        return commit(j, EDGE_PUT_REF); /* known under another name: no GET */
+    }
+    struct edge_outcome o = fetch_with_retries(j);
+    if (o.err == ERR_OK && j->a.status == 200 && too_large_for_memory(j))
+        o = outcome(ERR_UNAVAILABLE, EDGE_R_AMNESIA, "the object is too large to be kept in memory");
+    if (o.err != ERR_OK && !(o.err == ERR_NOT_FOUND && j->f->has_stale))
+        return o;
+    edge_fill_to(j->e, j->f, EDGE_FILL_COMMITTING);
+    if (o.err == ERR_NOT_FOUND) {
+        struct edge_outcome dropped = commit(j, EDGE_DEL_REF);
+        return dropped.err == ERR_OK ? o : dropped;
+    }
+    return commit(j, j->a.status == 304 ? EDGE_RENEW : EDGE_PUT_REF);
+}
+
+RT_BLOCKS
+static void work(struct job *j)
+{
+    if (!edge_fill_wanted(j->e, j->f)) {
+        edge_fill_end(j->e, j->f, &interrupted);
+        return;
+    }
+    struct edge_outcome o = fill(j);
+    drop_tmp(j);
+    if (o.err == ERR_CANCELED)
+        edge_fill_hand_back(j->e, j->f);
+    else
+        edge_fill_end(j->e, j->f, &o);
+}
+
+enum err edge_worker_run(struct rt_task *self, void *arg)
+{
+    struct edge *e = arg;
+    struct job j = {.e = e, .self = self, .client = edge_client_create(e)};
+    enum err err = j.client ? ERR_OK : ERR_NO_MEMORY;
+    buf_init(&j.url, EDGE_URL_MAX);
+    atomic_fetch_add(&e->workers_run, 1);
+    while (err == ERR_OK) {
+        void *item;
+        err = rt_chan_recv(e->work, deadline_in_ms(1000), &item);
+        if (err == ERR_OK) {
+            j.f = item;
+            work(&j);
+        } else if (err == ERR_TIMEOUT)
+            err = ERR_OK;
+        rt_task_beat(self);
+        if (rt_task_canceled(self) && err == ERR_OK)
+            err = ERR_CANCELED;
+    }
+    atomic_fetch_sub(&e->workers_run, 1);
+    buf_fini(&j.url);
+    edge_client_destroy(j.client);
+    return err == ERR_CLOSED ? ERR_OK : err;
+}

@@ -1,0 +1,100 @@
+# Shared by the edge's scripts: starts one service on a free port in a directory of its own, and asserts.
+# shellcheck shell=bash
+set -euo pipefail
+
+DIR=$(mktemp -d)
+chmod 700 "$DIR"
+PID=
+ORIGIN_PID=
+trap 'stop_edge KILL; stop_origin; rm -rf "$DIR"' EXIT
+
+die() {
+    echo "FAILED: $*" >&2
+    [ -f "$DIR/log" ] && tail -20 "$DIR/log" >&2
+    exit 1
+}
+
+pause() { read -rt "$1" <> <(:) || true; }
+
+free_port() { # a base port whose +50 nobody listens on
+    local p
+    while :; do
+        p=$((20000 + RANDOM % 30000))
+        if ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 50))") 2>/dev/null; then
+            echo "$p"
+            return
+        fi
+    done
+}
+
+edge_answers() { curl -s -o /dev/null "$URL/healthz"; }
+
+start_edge() { # [--key=value ...]
+    BASE=${BASE:-$(free_port)}
+    URL=http://127.0.0.1:$((BASE + 50))
+    "$RON" edge --data "$DIR" --base-port "$BASE" --ingress.rps_limit=1000000 --ingress.client_rps=1000000 \
+        --ingress.client_inflight=512 "$@" >>"$DIR/log" 2>&1 &
+    PID=$!
+    local i
+    for ((i = 0; i < 200; i++)); do
+        if edge_answers; then
+            TOKEN=$(cat "$DIR/operator.token" 2>/dev/null || true)
+            return
+        fi
+        kill -0 "$PID" 2>/dev/null || die "the service ended"
+        pause 0.05
+    done
+    die "the service does not answer"
+}
+
+stop_edge() { # SIGNAL
+    [ -n "$PID" ] || return 0
+    kill "-${1:-TERM}" "$PID" 2>/dev/null || true
+    wait "$PID" 2>/dev/null && STATUS=0 || STATUS=$?
+    PID=
+}
+
+stop_origin() {
+    [ -n "$ORIGIN_PID" ] || return 0
+    kill "$ORIGIN_PID" 2>/dev/null || true
+    wait "$ORIGIN_PID" 2>/dev/null || true
+    ORIGIN_PID=
+}
+
+start_origin() { # an HTTPS origin with its own CA; ORIGIN is its URL, $DIR/ca.pem its certificate
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=origin -keyout "$DIR/origin.key" \
+        -out "$DIR/ca.pem" -addext 'subjectAltName=IP:127.0.0.1' >/dev/null 2>&1
+    python3 "$SRC/tests/lib/edge_origin.py" "$DIR/ca.pem" "$DIR/origin.key" "$DIR/origin.port" >"$DIR/origin.log" 2>&1 &
+    ORIGIN_PID=$!
+    local i
+    for ((i = 0; i < 200; i++)); do
+        if [ -s "$DIR/origin.port" ]; then
+            ORIGIN=https://127.0.0.1:$(cat "$DIR/origin.port")
+            return
+        fi
+        pause 0.05
+    done
+    die "the origin does not start"
+}
+
+asked() { curl -s --cacert "$DIR/ca.pem" "$ORIGIN/count$1"; } # how many GETs the origin saw for a path
+
+# req STATUS PATH [curl options]: asserts the status; headers in $DIR/head, body in $DIR/body
+req() {
+    local want=$1 path=$2 got
+    shift 2
+    got=$(curl -s --path-as-is -o "$DIR/body" -D "$DIR/head" -w '%{http_code}' "$@" "$URL$path") || true
+    [ "$got" = "$want" ] || die "$path $*: expected $want, got $got: $(head -c 300 "$DIR/body")"
+}
+
+header() { tr -d '\r' <"$DIR/head" | sed -n "s/^$1: //Ip" | head -1; }
+
+is() { [ "$2" = "$3" ] || die "$1: expected '$3', got '$2'"; }
+
+admin() { # STATUS METHOD PATH [BODY]
+    local got
+    got=$(curl -s -o "$DIR/body" -w '%{http_code}' -X "$2" -H "Authorization: Bearer $TOKEN" ${4+-d "$4"} "$URL$3")
+    [ "$got" = "$1" ] || die "$2 $3: expected $1, got $got: $(head -c 300 "$DIR/body")"
+}
+
+metric() { curl -s "$URL/metrics" | grep -v '^#' | grep -F "$1" | awk '{s += $NF} END {print s + 0}'; }
