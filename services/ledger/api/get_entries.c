@@ -82,6 +82,7 @@ static bool wait_more(struct ledger_service *s, struct ledger_http_read *h)
 static void run_unit(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
+    struct auth_cap *cap = h->cap; /* h lives with the request, and that ends with the answer */
     struct ledger *l = s->l;
     struct arena a;
     struct ledger_unit_facts f;
@@ -113,7 +114,7 @@ static void run_unit(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
     } else {
         net_reply_problem(h->rq, ERR_UNAVAILABLE, "the journal cannot be read");
     }
-    auth_cap_release(h->cap);
+    auth_cap_release(cap);
     arena_fini(&a);
     buf_fini(&b);
 }
@@ -138,6 +139,7 @@ void ledger_get_unit(struct net_req *rq, void *ctx)
 static void run_entry(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
+    struct auth_cap *cap = h->cap; /* h lives with the request, and that ends with the answer */
     struct arena a;
     struct ledger_unit_facts f;
     uint32_t i = 0;
@@ -157,7 +159,7 @@ static void run_entry(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
     } else {
         net_reply_problem(h->rq, ERR_UNAVAILABLE, "the journal cannot be read");
     }
-    auth_cap_release(h->cap);
+    auth_cap_release(cap);
     arena_fini(&a);
 }
 
@@ -178,6 +180,7 @@ void ledger_get_entry(struct net_req *rq, void *ctx)
 static void run_entries(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
+    struct auth_cap *cap = h->cap; /* h lives with the request, and that ends with the answer */
     struct ledger_head head;
     struct buf b;
     struct json_w w;
@@ -208,7 +211,7 @@ static void run_entries(struct ledger_service *s, struct ledger_read *r) RT_BLOC
         net_reply_json(h->rq, 200, buf_bytes(&b));
     else
         net_reply_problem(h->rq, ERR_UNAVAILABLE, "the journal cannot be read");
-    auth_cap_release(h->cap);
+    auth_cap_release(cap);
     arena_fini(&a);
     buf_fini(&b);
 }

@@ -17,6 +17,7 @@ static struct ledger_http_read *of(struct ledger_read *r)
 
 static void done(struct ledger_http_read *h, enum err err, struct buf *b, const char *missing)
 {
+    struct auth_cap *cap = h->cap; /* h lives with the request, and that ends with the answer */
     if (err == ERR_OK && b->err == ERR_OK)
         net_reply_json(h->rq, 200, buf_bytes(b));
     else if (err == ERR_NOT_FOUND || err == ERR_RANGE)
@@ -24,7 +25,7 @@ static void done(struct ledger_http_read *h, enum err err, struct buf *b, const 
     else
         net_reply_problem(h->rq, ERR_UNAVAILABLE, "the tree cannot be read");
     buf_fini(b);
-    auth_cap_release(h->cap);
+    auth_cap_release(cap);
 }
 
 /* ---- roots ---- */
@@ -131,6 +132,7 @@ static void reply_tlog(struct ledger_service *s, struct ledger_http_read *h, str
 static void run_inclusion(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
+    struct auth_cap *cap = h->cap; /* h lives with the request, and that ends with the answer */
     struct ledger *l = s->l;
     struct ledger_head head;
     struct sha256 path[MERKLE_PATH_MAX], leaf, root;
@@ -151,7 +153,7 @@ static void run_inclusion(struct ledger_service *s, struct ledger_read *r) RT_BL
     obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_proofs], "inclusion"));
     if (err == ERR_OK && h->c == 1) {
         reply_tlog(s, h, path, n);
-        auth_cap_release(h->cap);
+        auth_cap_release(cap);
         return;
     }
     buf_init(&b, BODY_MAX);
@@ -259,6 +261,7 @@ void ledger_get_consistency(struct net_req *rq, void *ctx)
 static void run_checkpoint(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
+    struct auth_cap *cap = h->cap; /* h lives with the request, and that ends with the answer */
     struct ledger_head head;
     char text[NOTE_MAX];
     size_t n;
@@ -271,7 +274,7 @@ static void run_checkpoint(struct ledger_service *s, struct ledger_read *r) RT_B
         net_reply(h->rq, 200, &hdr, bytes_of(text, n));
     else
         net_reply_problem(h->rq, ERR_UNAVAILABLE, "the head moved; ask again");
-    auth_cap_release(h->cap);
+    auth_cap_release(cap);
 }
 
 void ledger_get_checkpoint(struct net_req *rq, void *ctx)
@@ -339,6 +342,7 @@ static enum err bundle(struct ledger_service *s, uint64_t first, uint64_t n, str
 static void run_tile(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
+    struct auth_cap *cap = h->cap; /* h lives with the request, and that ends with the answer */
     struct ledger_tile t = {
         .entries = (h->c & 0x100) != 0, .level = (unsigned)h->c & 0xff, .n = h->a, .width = (unsigned)h->b};
     struct buf b;
@@ -362,7 +366,7 @@ static void run_tile(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
     else
         net_reply_problem(h->rq, ERR_UNAVAILABLE, "the tree cannot be read");
     buf_fini(&b);
-    auth_cap_release(h->cap);
+    auth_cap_release(cap);
 }
 
 void ledger_get_tile(struct net_req *rq, void *ctx)

@@ -460,6 +460,7 @@ static Ron__Ledger__V1__Entry *entry_out(struct arena *a, const struct core_entr
 static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOCKS
 {
     struct oap_read *r = (struct oap_read *)read;
+    struct auth_cap *cap = r->cap; /* r lives with the request, and that ends with the answer */
     struct ledger *l = s->l;
     struct arena a;
     struct ledger_unit_facts f;
@@ -514,7 +515,7 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     } else {
         net_oap_reply_problem(r->rq, ERR_UNAVAILABLE, "the journal cannot be read");
     }
-    auth_cap_release(r->cap);
+    auth_cap_release(cap);
     arena_fini(&a);
 }
 
@@ -538,6 +539,7 @@ static void op_unit(struct ledger_service *s, struct net_oap_req *rq)
 static void run_head(struct ledger_service *s, struct ledger_read *read) RT_BLOCKS
 {
     struct oap_read *r = (struct oap_read *)read;
+    struct auth_cap *cap = r->cap; /* r lives with the request, and that ends with the answer */
     struct ledger_head head;
     char note[NOTE_MAX + 1];
     size_t n = 0;
@@ -553,12 +555,13 @@ static void run_head(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     out.ledger_ms = atomic_load(&s->l->ledger_ms);
     out.checkpoint = note;
     reply_packed(r->rq, &out.base);
-    auth_cap_release(r->cap);
+    auth_cap_release(cap);
 }
 
 static void run_consistency(struct ledger_service *s, struct ledger_read *read) RT_BLOCKS
 {
     struct oap_read *r = (struct oap_read *)read;
+    struct auth_cap *cap = r->cap; /* r lives with the request, and that ends with the answer */
     struct ledger_node_source nodes = ledger_nodes(s->l);
     struct sha256 path[MERKLE_PATH_MAX], from, to;
     ProtobufCBinaryData parts[MERKLE_PATH_MAX];
@@ -586,7 +589,7 @@ static void run_consistency(struct ledger_service *s, struct ledger_read *read) 
         out.n_path = n;
         reply_packed(r->rq, &out.base);
     }
-    auth_cap_release(r->cap);
+    auth_cap_release(cap);
 }
 
 static void op_consistency(struct ledger_service *s, struct net_oap_req *rq)
