@@ -74,9 +74,15 @@ struct console {
 static const char *type_of(const char *path)
 {
     static const char *const types[][2] = {
-        {".html", "text/html; charset=utf-8"}, {".js", "text/javascript; charset=utf-8"}, {".css", "text/css; charset=utf-8"},
-        {".svg", "image/svg+xml"},             {".json", "application/json"},             {".png", "image/png"},
-        {".woff2", "font/woff2"},              {".ico", "image/x-icon"},                  {".pbf", "application/x-protobuf"},
+        {".html", "text/html; charset=utf-8"},
+        {".js", "text/javascript; charset=utf-8"},
+        {".mjs", "text/javascript; charset=utf-8"},
+        {".css", "text/css; charset=utf-8"},
+        {".svg", "image/svg+xml"},
+        {".json", "application/json"},
+        {".png", "image/png"},
+        {".woff2", "font/woff2"},
+        {".ico", "image/x-icon"},
     };
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot && i < sizeof types / sizeof types[0]; i++)
@@ -100,18 +106,19 @@ static void keep_asset(void *arg, enum err result)
 }
 
 /* Scripts and styles only from here, no plug-ins, no framing: a page that can move money must not be dressed up. */
-#define PAGE_HEADERS                                                                                                  \
-    "Content-Security-Policy: default-src 'self'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; "     \
-    "worker-src 'self' blob:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'\r\n"                        \
+#define PAGE_HEADERS                                                                                       \
+    "Content-Security-Policy: default-src 'self'; img-src 'self' data: blob:; object-src 'none'; "         \
+    "form-action 'none'; frame-ancestors 'none'; base-uri 'none'\r\n"                                      \
     "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
 
 static void reply_asset(struct net_req *rq, const struct console_asset *a)
 {
     bool hashed = strncmp(a->path, "assets/", 7) == 0; /* the build puts a digest into the name */
     net_reply_pinned(rq, 200,
-                     &(struct net_headers){.type = type_of(a->path),
-                                           .raw = hashed ? STR(PAGE_HEADERS "Cache-Control: max-age=31536000, immutable\r\n")
-                                                         : STR(PAGE_HEADERS "Cache-Control: no-cache\r\n")},
+                     &(struct net_headers){
+                         .type = type_of(a->path),
+                         .raw = hashed ? STR(PAGE_HEADERS "Cache-Control: max-age=31536000, immutable\r\n")
+                                       : STR(PAGE_HEADERS "Cache-Control: no-cache\r\n")},
                      bytes_of(a->start, (size_t)(a->end - a->start)), keep_asset, NULL);
 }
 
@@ -122,8 +129,10 @@ static void get_index(struct net_req *rq, void *ctx)
     if (index)
         reply_asset(rq, index);
     else
-        net_reply(rq, 200, &(struct net_headers){.type = "text/plain"},
-                  bytes_of_str(STR("RON is running. This build has no browser console; see `ron status` and `ron top`.\n")));
+        net_reply(
+            rq, 200, &(struct net_headers){.type = "text/plain"},
+            bytes_of_str(STR(
+                "RON is running. This build has no browser console; see `ron status` and `ron top`.\n")));
 }
 
 static void get_page(struct net_req *rq, void *ctx)
@@ -193,13 +202,14 @@ static bool carry_piece(void *arg, struct bytes piece)
 
 static void carry_answer(void *arg, enum err e, const struct net_http_response *r)
 {
-    static const char *const kept[] = {"etag",     "location",   "retry-after", "idempotency-replayed", "cache-control",
-                                       "x-corr-id", "simulated", "content-range"};
+    static const char *const kept[] = {"etag",          "location",  "retry-after", "idempotency-replayed",
+                                       "cache-control", "x-corr-id", "simulated",   "content-range"};
     struct carried *call = arg;
     if (call->streaming)
         net_stream_end(call->rq);
     else if (e != ERR_OK)
-        net_reply_problem(call->rq, e == ERR_TIMEOUT ? ERR_TIMEOUT : ERR_UNAVAILABLE, "the service does not answer");
+        net_reply_problem(call->rq, e == ERR_TIMEOUT ? ERR_TIMEOUT : ERR_UNAVAILABLE,
+                          "the service does not answer");
     else {
         struct net_header list[sizeof kept / sizeof kept[0]];
         char type[128];
@@ -210,7 +220,8 @@ static void carry_answer(void *arg, enum err e, const struct net_http_response *
                 list[n++] = (struct net_header){str_from_c(kept[i]), value};
         }
         snprintf(type, sizeof type, "%.*s", STR_ARG(net_http_header(r, "content-type")));
-        net_reply(call->rq, r->status, &(struct net_headers){.type = type, .list = list, .count = n}, r->body);
+        net_reply(call->rq, r->status, &(struct net_headers){.type = type, .list = list, .count = n},
+                  r->body);
     }
     free(call);
 }
@@ -226,8 +237,9 @@ static void target_url(const struct console *c, struct net_req *rq, char out[URL
 
 static void carry(struct console *c, struct net_req *rq)
 {
-    static const char *const forwarded[] = {"authorization", "content-type", "idempotency-key", "accept", "last-event-id",
-                                            "if-none-match", "range"};
+    static const char *const forwarded[] = {"authorization", "content-type",  "idempotency-key",
+                                            "accept",        "last-event-id", "if-none-match",
+                                            "range"};
     char url[URL_MAX], method[16], lines[FORWARDED_MAX][4608];
     const char *headers[FORWARDED_MAX + 1];
     size_t n = 0;
@@ -249,17 +261,18 @@ static void carry(struct console *c, struct net_req *rq)
     target_url(c, rq, url);
     snprintf(method, sizeof method, "%.*s", STR_ARG(net_req_method(rq)));
     bool events = str_starts(net_req_header(rq, "accept"), STR("text/event-stream"));
-    enum err e = net_http_send(c->client,
-                               &(struct net_http_request){.method = method,
-                                                          .url = url,
-                                                          .headers = headers,
-                                                          .body = net_req_body(rq),
-                                                          .by = events ? deadline_in_ms(3600000) : net_req_deadline(rq),
-                                                          .response_max = events ? (size_t)1 << 40 : RESPONSE_MAX,
-                                                          .http_allowed = true,
-                                                          .on_head = events ? carry_head : NULL,
-                                                          .on_body = events ? carry_piece : NULL},
-                               carry_answer, call, NULL);
+    enum err e = net_http_send(
+        c->client,
+        &(struct net_http_request){.method = method,
+                                   .url = url,
+                                   .headers = headers,
+                                   .body = net_req_body(rq),
+                                   .by = events ? deadline_in_ms(3600000) : net_req_deadline(rq),
+                                   .response_max = events ? (size_t)1 << 40 : RESPONSE_MAX,
+                                   .http_allowed = true,
+                                   .on_head = events ? carry_head : NULL,
+                                   .on_body = events ? carry_piece : NULL},
+        carry_answer, call, NULL);
     if (e != ERR_OK) {
         net_reply_problem(rq, e == ERR_BUSY ? ERR_BUSY : ERR_UNAVAILABLE, "the call cannot be carried");
         free(call);
@@ -276,7 +289,8 @@ static void drain_calls(struct net_msg *m)
         carry(c, rq);
 }
 
-RT_BLOCKS static enum err run_proxy(struct rt_task *self, void *arg)
+RT_BLOCKS
+static enum err run_proxy(struct rt_task *self, void *arg)
 {
     struct console *c = arg;
     enum err e = net_loop_run(c->loop, self);
@@ -309,7 +323,8 @@ static void console_topology(const void *config, struct rt_topology *topology)
 static void set_targets(struct console *c, int base_port)
 {
     const struct console_config *cfg = svc_config(c->svc);
-    const char *const urls[TARGETS] = {cfg->ledger_url, cfg->wallet_url, cfg->mailbox_url, cfg->rewarder_url, cfg->edge_url};
+    const char *const urls[TARGETS] = {cfg->ledger_url, cfg->wallet_url, cfg->mailbox_url,
+                                       cfg->rewarder_url, cfg->edge_url};
     static const char *const names[TARGETS] = {"ledger", "wallet", "mailbox", "rewarder", "edge"};
     for (int i = 0; i < TARGETS; i++) {
         struct target *t = &c->targets[i];
@@ -392,5 +407,8 @@ const struct svc_def console_svc = {
     .metrics = metrics,
     .metric_count = CONSOLE_M_COUNT,
     .routes = routes,
-    .hooks = {.open = console_open, .start = console_start, .drain_step = console_drain_step, .close = console_close},
+    .hooks = {.open = console_open,
+              .start = console_start,
+              .drain_step = console_drain_step,
+              .close = console_close},
 };

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Map as MapLibre, StyleSpecification } from "maplibre-gl";
+import workerUrl from "maplibre-gl/dist/maplibre-gl-worker.mjs?url";
 import { get, post } from "../lib/api.ts";
 import { ago, bytes, count, duration } from "../lib/format.ts";
 import { live } from "../lib/live.ts";
@@ -90,8 +91,9 @@ function MapOf(p: { pack: string }) {
         let map: MapLibre | undefined;
         let gone = false;
         const start = async () => {
-            const [{ Map, NavigationControl }] = await Promise.all([import("maplibre-gl"), import("maplibre-gl/dist/maplibre-gl.css")]);
+            const [{ Map, NavigationControl, setWorkerUrl }] = await Promise.all([import("maplibre-gl"), import("maplibre-gl/dist/maplibre-gl.css")]);
             if (gone || !box.current) return;
+            setWorkerUrl(new URL(workerUrl, location.href).href);
             map = new Map({
                 container: box.current,
                 style: styleOf(t),

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { call, callText, get, post, SERVICES, type Service } from "../lib/api.ts";
 import { count } from "../lib/format.ts";
 import { live } from "../lib/live.ts";
+import { token } from "../lib/session.ts";
 import { useStore } from "../lib/store.ts";
 import { Authorized, Card, Confirm, Empty, Failure, Loading, Page, Pill, Show, useResource } from "../ui/kit.tsx";
 import { StatePill } from "./overview.tsx";
@@ -165,12 +166,14 @@ function One(p: { service: Service }) {
 
 export function Operations() {
     const services = useStore(live);
+    const admin = useStore(token);
     const running = SERVICES.find((s) => services[s].state === "running");
     return (
         <Page
             title="Operations"
             sub="Every call here is logged with the key that made it."
             actions={
+                admin &&
                 running && (
                     <Confirm action="Drain and stop" title="Drain and stop everything?" tone="danger" onYes={() => post(running, "/admin/drain")}>
                         <p>

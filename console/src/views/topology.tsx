@@ -65,7 +65,7 @@ interface Flow {
 const TASK_W = 158;
 const TASK_H = 54;
 const QUEUE_W = 136;
-const QUEUE_H = 44;
+const QUEUE_H = 48;
 const GAP_X = 26;
 const GAP_Y = 30;
 const STEP_Y = TASK_H + QUEUE_H + 2 * GAP_Y;
@@ -224,12 +224,12 @@ function QueueNode(p: { box: Box; declared: DeclaredQueue; flow: Flow }) {
         <g class={"queue" + (share > 0.9 ? " bad" : share > 0.6 ? " warn" : "")} transform={`translate(${p.box.x} ${p.box.y})`}>
             <title>{`${p.declared.name} (${p.declared.kind}, ${p.declared.policy} when full): ${p.declared.on_full}`}</title>
             <rect width={QUEUE_W} height={QUEUE_H} rx={QUEUE_H / 2} />
-            <text x={QUEUE_W / 2} y="18" text-anchor="middle" class="name">
+            <text x={QUEUE_W / 2} y="19" text-anchor="middle" class="name">
                 {p.declared.name}
             </text>
-            <rect class="trough" x="18" y="24" width={QUEUE_W - 36} height="4" rx="2" />
-            <rect class="fill" x="18" y="24" width={(QUEUE_W - 36) * share} height="4" rx="2" />
-            <text x={QUEUE_W / 2} y="38.5" text-anchor="middle" class="small">
+            <rect class="trough" x="18" y="25" width={QUEUE_W - 36} height="4" rx="2" />
+            <rect class="fill" x="18" y="25" width={(QUEUE_W - 36) * share} height="4" rx="2" />
+            <text x={QUEUE_W / 2} y="40" text-anchor="middle" class="small">
                 {count(flow.depth)} of {count(flow.capacity)}
                 {flow.rate > 0 ? ` · ${rate(flow.rate)}/s` : ""}
             </text>
@@ -336,7 +336,7 @@ function Tables(p: { answer: TopologyAnswer; view: ServiceView }) {
                                         <td>{q.to.join(", ")}</td>
                                         <td class="n">{count(flow.depth)}</td>
                                         <td class="n">{count(flow.capacity)}</td>
-                                        <td class="soft">{q.on_full}</td>
+                                        <td class="soft long">{q.on_full}</td>
                                     </tr>
                                 );
                             })}
@@ -369,7 +369,7 @@ function Tables(p: { answer: TopologyAnswer; view: ServiceView }) {
                                     </td>
                                     <td class="n">{t.drain_step}</td>
                                     <td class="n">{t.heartbeat_ms ? `${t.heartbeat_ms} ms` : "\u2013"}</td>
-                                    <td class="soft">{t.does}</td>
+                                    <td class="soft long">{t.does}</td>
                                 </tr>
                             ))}
                         </tbody>
