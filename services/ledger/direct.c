@@ -339,6 +339,7 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     if (err == ERR_OK) {
         struct ledger_entry *e = arena_array(&a, f.n, sizeof *e);
         uint8_t *meta = arena_alloc(&a, CORE_META_MAX);
+        char *envelope = arena_alloc(&a, CANON_ENVELOPE_MAX);
         size_t n = 0;
         for (uint32_t i = 0; e != NULL && i < f.n; i++)
             e[i] = entry_out(&f.entries[i]);
@@ -359,6 +360,9 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
                                               .n_entries = e == NULL ? 0 : f.n,
                                               .meta = bytes_of(meta, n),
                                               .kid = f.who.kid};
+        if (envelope != NULL)
+            reply.result.envelope =
+                str_of(envelope, ledger_canon_envelope(&f.unit, &f.who, &f.read.record.fp, envelope));
     } else if (err == ERR_NOT_FOUND && pending) {
         reply.found = true;
         reply.result = (struct ledger_result){.idem_id = id, .status = LEDGER_PENDING};
