@@ -1,13 +1,17 @@
-# Compiler flags shared by every target. Warnings are errors under gcc and clang alike.
+# Compiler flags shared by every target. Warnings are errors under gcc and clang alike, except where somebody else picks the
+# compiler (RON_WERROR=OFF, packages).
 set(CMAKE_C_STANDARD 17)
 set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 add_compile_options(
-    -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wsign-conversion
+    -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Wsign-conversion
     -Wformat=2 -Wvla -Wundef -Wswitch-enum -Wpointer-arith -Wcast-qual -Wwrite-strings -Wimplicit-fallthrough
     -fno-omit-frame-pointer -fno-strict-aliasing -fstack-protector-strong -ffile-prefix-map=${CMAKE_SOURCE_DIR}/=)
+if(RON_WERROR)
+    add_compile_options(-Werror)
+endif()
 add_compile_definitions(_GNU_SOURCE)
 if(CMAKE_C_COMPILER_ID STREQUAL "Clang")
     add_compile_options(-Wthread-safety -Wthread-safety-beta)

@@ -31,7 +31,7 @@ free_base() { # a base port that no service's port above it collides with
 pause() { read -rt "$1" <> <(:) || true; } # between two looks at something that is under way
 
 start_system() { # [flags]: DATA, BASE and TOKEN are set when every service is ready
-    BASE=${BASE:-$(free_base)}
+    [ -n "${BASE:-}" ] || BASE=$(free_base)
     DATA=${DATA:-$DIR/data}
     "$RON" up --data "$DATA" --base-port "$BASE" "$@" >>"$DIR/log" 2>&1 &
     PID=$!
