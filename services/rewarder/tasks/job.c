@@ -17,10 +17,11 @@ struct rewarder_job {
     struct rewarder_calc *calc;
     struct rewarder_job_hooks hooks;
     atomic_ullong claim; /* phase << 48 | next part; release by the lead, acq_rel by claims */
-    atomic_ullong parts; /* of the open phase; written before `claim` is published */
-    atomic_ullong done;  /* parts finished; acq_rel: the lead sees what the parts wrote */
-    atomic_int failed;   /* first enum err of a part, relaxed: read after `done` */
-    atomic_bool stop;    /* relaxed: hurry up and leave parts out */
+    atomic_ullong
+        parts;          /* of the open phase; release after `claim` is shut, acquire before it is claimed */
+    atomic_ullong done; /* parts finished; acq_rel: the lead sees what the parts wrote */
+    atomic_int failed;  /* first enum err of a part, relaxed: read after `done` */
+    atomic_bool stop;   /* relaxed: hurry up and leave parts out */
     struct rt_watch *phase;
     struct rt_chan *last; /* phase numbers (+1) whose last part a helper finished */
 };
@@ -72,7 +73,8 @@ static void run_parts(struct rewarder_job *j, bool lead, struct rt_task *self)
 {
     for (;;) {
         unsigned long long seen = atomic_load_explicit(&j->claim, memory_order_acquire);
-        if (seen >= OVER || (seen & PART_MASK) >= atomic_load_explicit(&j->parts, memory_order_relaxed))
+        /* acquire pairs with open_phase(): whoever sees the new number finds the claim shut or reopened, and its CAS fails */
+        if (seen >= OVER || (seen & PART_MASK) >= atomic_load_explicit(&j->parts, memory_order_acquire))
             return;
         if (!atomic_compare_exchange_weak_explicit(&j->claim, &seen, seen + 1, memory_order_acq_rel,
                                                    memory_order_relaxed))
@@ -119,8 +121,10 @@ static enum err wait_for_helpers(struct rewarder_job *j, enum rewarder_phase pha
 
 static void open_phase(struct rewarder_job *j, enum rewarder_phase phase)
 {
+    /* Shut the claim first: a helper that still holds the last phase's word must not measure it by the new number of parts. */
+    atomic_store_explicit(&j->claim, (uint64_t)phase << PHASE_SHIFT | PART_MASK, memory_order_relaxed);
     atomic_store_explicit(&j->done, 0, memory_order_relaxed);
-    atomic_store_explicit(&j->parts, rewarder_calc_parts(j->calc, phase), memory_order_relaxed);
+    atomic_store_explicit(&j->parts, rewarder_calc_parts(j->calc, phase), memory_order_release);
     atomic_store_explicit(&j->claim, (uint64_t)phase << PHASE_SHIFT, memory_order_release);
     rt_watch_publish(j->phase, (void *)(uintptr_t)(phase + 1));
 }
