@@ -325,6 +325,8 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     struct ledger_unit_reply reply = {.a = answered};
     struct str id = str_of(r->text, r->n);
     arena_init(&a, 64 << 10, 64 << 20);
+    /* Time before the look: "not found, and past its not_after" must not miss one that commits in between. */
+    reply.ledger_ms = atomic_load(&l->ledger_ms);
     bool pending = ledger_jobs_is_pending(&l->jobs, ledger_canon_idem_key(id));
     enum err err = ledger_find_unit(l, id, &a, &f);
     int64_t now = l->deps.clock->mono_ns(l->deps.clock->ctx);
@@ -335,7 +337,6 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
             return;
         }
     }
-    reply.ledger_ms = atomic_load(&l->ledger_ms);
     if (err == ERR_OK) {
         struct ledger_entry *e = arena_array(&a, f.n, sizeof *e);
         uint8_t *meta = arena_alloc(&a, CORE_META_MAX);

@@ -22,11 +22,12 @@ static bool covers_unit(const struct auth_cap *cap, const struct ledger_unit_fac
     return false;
 }
 
-static void not_found(struct ledger_service *s, struct net_req *rq, const char *what)
+/* `ledger_ms` was taken before the look: with it "not found" is final once it is past a unit's not_after. */
+static void not_found(struct net_req *rq, uint64_t ledger_ms, const char *what)
 {
     char details[64];
     int n = snprintf(details, sizeof details, "{\"ledger_ms\":%llu}",
-                     (unsigned long long)atomic_load(&s->l->ledger_ms));
+                     (unsigned long long)ledger_ms);
     net_reply_problem_details(rq, ERR_NOT_FOUND, what, bytes_of(details, (size_t)n));
 }
 
@@ -90,6 +91,7 @@ static void run_unit(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
     struct json_w w;
     arena_init(&a, 64 << 10, 64 << 20);
     buf_init(&b, BODY_MAX);
+    uint64_t ledger_ms = atomic_load(&l->ledger_ms);
     bool pending = ledger_jobs_is_pending(
         &l->jobs, ledger_canon_idem_key(h->text)); /* before the look: never both missed */
     enum err err = ledger_find_unit(l, h->text, &a, &f);
@@ -110,7 +112,7 @@ static void run_unit(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
         json_obj_end(&w);
         net_reply_json(h->rq, 202, buf_bytes(&b));
     } else if (err == ERR_OK || err == ERR_NOT_FOUND) {
-        not_found(s, h->rq, "no such unit now");
+        not_found(h->rq, ledger_ms, "no such unit now");
     } else {
         net_reply_problem(h->rq, ERR_UNAVAILABLE, "the journal cannot be read");
     }
@@ -155,7 +157,7 @@ static void run_entry(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
         net_reply_json(h->rq, 200, buf_bytes(&b));
         buf_fini(&b);
     } else if (err == ERR_OK || err == ERR_NOT_FOUND) {
-        not_found(s, h->rq, "no such entry");
+        not_found(h->rq, atomic_load(&s->l->ledger_ms), "no such entry");
     } else {
         net_reply_problem(h->rq, ERR_UNAVAILABLE, "the journal cannot be read");
     }

@@ -465,6 +465,7 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     struct arena a;
     struct ledger_unit_facts f;
     arena_init(&a, 64 << 10, 64 << 20);
+    uint64_t ledger_ms = atomic_load(&l->ledger_ms); /* before the look: a later one could hide a commit in between */
     bool pending = ledger_jobs_is_pending(&l->jobs, ledger_canon_idem_key(r->text));
     enum err err = ledger_find_unit(l, r->text, &a, &f);
     int64_t now = l->deps.clock->mono_ns(l->deps.clock->ctx);
@@ -510,7 +511,7 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     } else if (err == ERR_OK || err == ERR_NOT_FOUND) {
         char details[64];
         int n = snprintf(details, sizeof details, "{\"ledger_ms\":%llu}",
-                         (unsigned long long)atomic_load(&l->ledger_ms));
+                         (unsigned long long)ledger_ms);
         reply_problem(r->rq, ERR_NOT_FOUND, bytes_of(details, (size_t)n), bytes_of(NULL, 0));
     } else {
         net_oap_reply_problem(r->rq, ERR_UNAVAILABLE, "the journal cannot be read");

@@ -39,9 +39,11 @@ static void probe_good(struct wallet *w)
 
 static void learn_head(struct wallet *w, const struct probe *p, const struct ledger_head_reply *r)
 {
-    /* Ledger time was r->ledger_ms at some moment after it was sent: counting from the sending never runs ahead. */
+    /* An idle ledger looks at its clock once a second: the largest difference lately is the true one. */
     int64_t offset = (int64_t)r->ledger_ms - wallet_now_ns(w) / 1000000;
-    atomic_store_explicit(&w->ledger_offset_ms, offset, memory_order_relaxed);
+    int64_t old = atomic_load_explicit(&w->ledger_offset_ms, memory_order_relaxed);
+    atomic_store_explicit(&w->ledger_offset_ms, old != INT64_MIN && old - 1 > offset ? old - 1 : offset,
+                          memory_order_relaxed);
     uint64_t head = atomic_load_explicit(&w->head_seq, memory_order_relaxed);
     while (head < r->head_seq && !atomic_compare_exchange_weak(&w->head_seq, &head, r->head_seq))
         ;
