@@ -452,6 +452,12 @@ static bool empty(const struct wallet_worker *k)
     return k->chains.parked == 0 && k->chains.out == 0;
 }
 
+/* With every request out and the next one full, what comes waits in work_tx, where a full queue is told at once. */
+static bool wants_more(const struct wallet_worker *k)
+{
+    return k->spare || k->chains.parked < wallet_config(k->w)->batch_units;
+}
+
 static bool step(struct wallet_worker *k)
 {
     void *items[TAKE];
@@ -467,7 +473,7 @@ static bool step(struct wallet_worker *k)
             resolved(k, items[i]);
         busy = true;
     }
-    while (rt_chan_try_recv_batch(k->work, items, TAKE, &n) == ERR_OK) {
+    while (wants_more(k) && rt_chan_try_recv_batch(k->work, items, TAKE, &n) == ERR_OK) {
         for (size_t i = 0; i < n; i++)
             take_in(k, items[i]);
         busy = true;

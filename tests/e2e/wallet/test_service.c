@@ -326,7 +326,7 @@ RT_UNCHECKED static void a_transaction_is_found_again_by_who_may_see_it(void **s
 RT_UNCHECKED static void lost_answers_are_found_out_and_nothing_happens_twice(void **state)
 {
     static const enum mem_fault faults[] = {MEM_REFUSE, MEM_LOSE_BEFORE, MEM_LOSE_AFTER, MEM_GARBLE,
-                                             MEM_DOWN};
+                                            MEM_DOWN};
     char key[16];
     (void)state;
     ISSUE("i", "acct:alice", "1000");
@@ -422,8 +422,7 @@ RT_UNCHECKED static void a_ledger_that_hangs_is_noticed_and_reads_go_on_with_the
     mem_ledger_read_fault(rig.ledger, MEM_OK);
     rig_await_ready(&rig, true);
     do
-        PAY("again", "acct:alice", "acct:shop", "1",
-            (int)mem_ledger_last(rig.ledger, "acct:alice", 0) + 1);
+        PAY("again", "acct:alice", "acct:shop", "1", (int)mem_ledger_last(rig.ledger, "acct:alice", 0) + 1);
     while (a.status == 503);
     assert_int_equal(a.status, 200);
 }
