@@ -73,6 +73,21 @@ static enum err check_delay(struct mailbox_call *c, const struct mailbox_message
     return ERR_OK;
 }
 
+/* SHA-256 of four zero bytes: the canonical form of no attributes. */
+static const struct sha256 no_attrs = {{0xdf, 0x3f, 0x61, 0x98, 0x04, 0xa9, 0x2f, 0xdb, 0x40, 0x57, 0x19,
+                                        0x2d, 0xc4, 0x3d, 0xd7, 0x48, 0xea, 0x77, 0x8a, 0xdc, 0x52, 0xbc,
+                                        0x49, 0x8c, 0xe8, 0x05, 0x24, 0xc0, 0x14, 0xb8, 0x11, 0x19}};
+
+/* A batch usually speaks of one topic: the item before this one may know its hash. */
+static void hash_topic(const struct mailbox_call *c, struct str topic, struct mailbox_send_item *it)
+{
+    const struct mailbox_send_item *before = c->send.items && it > c->send.items ? it - 1 : NULL;
+    if (before && before->err == ERR_OK && str_eq(before->in.topic, topic))
+        it->topic_hash = before->topic_hash;
+    else
+        mailbox_topic_hash(topic, &it->topic_hash);
+}
+
 enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_message *m,
                               struct mailbox_send_item *it, const char **out_detail)
 {
@@ -100,13 +115,16 @@ enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_messa
         *out_detail = "the capability does not cover this topic or size";
         return e;
     }
-    mailbox_topic_hash(m->topic, &it->topic_hash);
+    hash_topic(c, m->topic, it);
     sha256_of(m->payload.p, m->payload.n, &it->in.payload_hash);
     if (m->has_payload_hash && !sha256_eq(&m->payload_hash, &it->in.payload_hash)) {
         *out_detail = "payload_hash is not that of the payload";
         return ERR_INTEGRITY;
     }
-    sha256_of(attrs, len, &it->in.attrs_hash);
+    if (m->attrs_n == 0)
+        it->in.attrs_hash = no_attrs;
+    else
+        sha256_of(attrs, len, &it->in.attrs_hash);
     mailbox_dedup_digest(m->topic, m->idem_key, &it->in.digest);
     it->in.topic = m->topic;
     it->in.idem_key = m->idem_key;
