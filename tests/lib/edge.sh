@@ -19,7 +19,7 @@ pause() { read -rt "$1" <> <(:) || true; }
 free_port() { # a base port whose +50 nobody listens on
     local p
     while :; do
-        p=$((20000 + RANDOM % 30000))
+        p=$((20000 + RANDOM % 12000))
         if ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 50))") 2>/dev/null; then
             echo "$p"
             return

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""An HTTPS origin that can misbehave. usage: edge_origin.py CERT KEY PORT_FILE
+
+/good/<name>       200, strong ETag, the body is the name repeated
+/slow/<ms>/<name>  the same after a pause
+/trickle/<name>    headers, then nothing more
+/weak /noetag /lie-tag /lie-length /nostore /coded /huge /missing /broken /busy  as they say
+/away/<name>       redirects to another host;  /inside/<name> to /good/<name>;  /out/<name> off the route
+/flaky/<n>/<name>  503 for the first n GETs of this name
+/count/<path>      how many GETs the path had (not counted itself)
+/set/<name>/<text> what /live/<name> serves from now on, with an ETag made from it
+"""
+import hashlib
+import ssl
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+counts, live, lock = {}, {}, threading.Lock()
+
+
+def etag(body):
+    return '"' + hashlib.sha256(body).hexdigest()[:16] + '"'
+
+
+class Origin(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, fmt, *args):
+        pass
+
+    def send(self, status, body=b"", **headers):
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(headers.pop("length", len(body))))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        path = self.path.split("?")[0]
+        parts = path.strip("/").split("/")
+        if parts[0] == "count":
+            with lock:
+                n = counts.get(path[6:], 0)
+            return self.send(200, str(n).encode())
+        with lock:
+            counts[path] = counts.get(path, 0) + 1
+            count = counts[path]
+        body = (parts[-1] * 100).encode()
+        kind = parts[0]
+        if kind == "set":
+            live[parts[1]] = parts[2].encode()
+            return self.send(200, b"ok")
+        if kind == "slow":
+            time.sleep(int(parts[1]) / 1000)
+        if kind in ("good", "slow"):
+            return self.send(200, body, ETag=etag(body), Content_Type="text/plain")
+        if kind == "live":
+            body = live.get(parts[1])
+            if body is None:
+                return self.send(404)
+            if self.headers.get("If-None-Match") == etag(body):
+                return self.send(304, ETag=etag(body))
+            return self.send(200, body, ETag=etag(body))
+        if kind == "flaky":
+            if count <= int(parts[1]):
+                return self.send(503)
+            return self.send(200, body, ETag=etag(body))
+        if kind == "weak":
+            return self.send(200, body, ETag="W/" + etag(body))
+        if kind == "noetag":
+            return self.send(200, body)
+        if kind == "lie-tag":
+            return self.send(200, body, ETag='"sha256:' + "0" * 64 + '"')
+        if kind == "nostore":
+            return self.send(200, body, ETag=etag(body), Cache_Control="no-store")
+        if kind == "coded":
+            return self.send(200, body, ETag=etag(body), Content_Encoding="gzip")
+        if kind == "huge":
+            return self.send(200, b"x" * 200000, ETag='"h"')
+        if kind == "broken":
+            return self.send(500)
+        if kind == "busy":
+            return self.send(503)
+        if kind == "away":
+            return self.send(302, Location="https://elsewhere.example/good/" + parts[-1])
+        if kind == "private":
+            return self.send(302, Location="https://169.254.169.254/good/" + parts[-1])
+        if kind == "inside":
+            return self.send(302, Location="/good/" + parts[-1])
+        if kind == "loop":
+            return self.send(302, Location=path)
+        if kind == "lie-length":
+            self.send_response(200)
+            self.send_header("ETag", etag(body))
+            self.send_header("Content-Length", str(len(body) + 50))
+            self.end_headers()
+            self.wfile.write(body)
+            self.close_connection = True
+            return None
+        if kind == "trickle":
+            self.send_response(200)
+            self.send_header("ETag", etag(body))
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"x")
+            self.wfile.flush()
+            time.sleep(20)
+            return None
+        return self.send(404)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 1024
+
+
+server = Server(("127.0.0.1", 0), Origin)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+with open(sys.argv[3] + ".tmp", "w") as f:
+    f.write(str(server.server_address[1]))
+import os
+os.rename(sys.argv[3] + ".tmp", sys.argv[3])
+server.serve_forever()
