@@ -284,7 +284,7 @@ function StoreCard() {
                 <Stat label="stored">{bytes(m && total(m, "edge_cas_bytes"))}</Stat>
                 <Stat label="hits">{count(hits)}</Stat>
                 <Stat label="misses">{count(misses)}</Stat>
-                <Stat label="sent">{bytes(m && total(m, "edge_bytes_out_total"))}</Stat>
+                <Stat label="evicted">{count(m && total(m, "edge_cas_evictions_total"))}</Stat>
             </dl>
             {verified && (
                 <p class="done" role="status">

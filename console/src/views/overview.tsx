@@ -1,7 +1,7 @@
 // Health, traffic and queues of everything on one page.
 
 import { SERVICES, type Service } from "../lib/api.ts";
-import { ago, bytes, count, duration, rate } from "../lib/format.ts";
+import { ago, count, duration, rate } from "../lib/format.ts";
 import { live, queueHistory, type Live, type ServiceView } from "../lib/live.ts";
 import { total } from "../lib/prom.ts";
 import { link } from "../lib/router.ts";
@@ -69,7 +69,7 @@ function Figures(p: { live: Live }) {
             <Stat label="under lease">{count(queue("leased"))}</Stat>
             <Stat label="dead letters">{count(queue("dlq"))}</Stat>
             <Stat label="rewarder calls">{count(rewarder.state === "running" ? answered(rewarder) : undefined)}</Stat>
-            <Stat label="edge sent">{edge.state === "running" ? bytes(one(edge, "edge_bytes_out_total")) : "\u2013"}</Stat>
+            <Stat label="edge hits">{count(one(edge, "edge_cache_hits_total"))}</Stat>
         </dl>
     );
 }
@@ -77,9 +77,9 @@ function Figures(p: { live: Live }) {
 // These are amounts of messages in a state, not queues between tasks.
 const NO_QUEUE = new Set(["ready", "delayed", "leased", "dlq", "done"]);
 
-function Queues(p: { live: Live }) {
-    const rows = SERVICES.flatMap((s) => [...(p.live[s].scrapes.at(-1)?.queues.values() ?? [])].filter((q) => !NO_QUEUE.has(q.name)).map((q) => ({ s, q })));
-    if (SERVICES.every((s) => p.live[s].state === "asking")) return <Loading lines={6} />;
+function Queues(p: { live: Live; of: readonly Service[] }) {
+    const rows = p.of.flatMap((s) => [...(p.live[s].scrapes.at(-1)?.queues.values() ?? [])].filter((q) => !NO_QUEUE.has(q.name)).map((q) => ({ s, q })));
+    if (p.of.every((s) => p.live[s].state === "asking")) return <Loading lines={6} />;
     if (rows.length === 0) return <Empty title="No queues to show">Queues appear as soon as a service runs.</Empty>;
     return (
         <div class="scroll">
@@ -89,7 +89,7 @@ function Queues(p: { live: Live }) {
                         <th>Service</th>
                         <th>Queue</th>
                         <th class="n">Depth</th>
-                        <th class="wide-only">Last two minutes</th>
+                        <th class="wide-only">Two minutes</th>
                         <th class="n">Refused</th>
                         <th class="n">Dropped</th>
                     </tr>
@@ -131,7 +131,10 @@ export function Overview() {
                 </Card>
             </div>
             <Card title="Queues" note="bounded, every one; full ones refuse or drop, and count it">
-                <Queues live={now} />
+                <div class="two halves">
+                    <Queues live={now} of={["ledger", "wallet"]} />
+                    <Queues live={now} of={["mailbox", "rewarder", "edge"]} />
+                </div>
             </Card>
         </Page>
     );

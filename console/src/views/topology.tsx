@@ -70,6 +70,7 @@ const GAP_X = 26;
 const GAP_Y = 30;
 const STEP_Y = TASK_H + QUEUE_H + 2 * GAP_Y;
 const LANES = 44; // room at both sides for the ways round
+const MARGIN = 24; // and above and below
 
 interface Box {
     id: string;
@@ -126,7 +127,7 @@ function plan(tasks: DeclaredTask[], queues: DeclaredQueue[]): Plan {
     const wide = Math.max(520, ...rows.map((r) => r.length * (TASK_W + GAP_X)), ...queueRows.map((r) => r.length * (QUEUE_W + GAP_X)));
     const place = (n: number, i: number, w: number) => LANES + (wide * (i + 0.5)) / n - w / 2;
     const taskBox = new Map<string, Box>();
-    rows.forEach((r, c) => r.forEach((id, i) => taskBox.set(id, { id, x: place(r.length, i, TASK_W), y: 8 + c * STEP_Y, level: 2 * c })));
+    rows.forEach((r, c) => r.forEach((id, i) => taskBox.set(id, { id, x: place(r.length, i, TASK_W), y: MARGIN + c * STEP_Y, level: 2 * c })));
     const middle = (q: DeclaredQueue) => {
         const ends = [...ids(q.from, names), ...ids(q.to, names)].map((n) => taskBox.get(n)!.x);
         return ends.reduce((a, b) => a + b, 0) / ends.length;
@@ -137,7 +138,7 @@ function plan(tasks: DeclaredTask[], queues: DeclaredQueue[]): Plan {
         [...r]
             .sort((a, b) => middle(a) - middle(b))
             .forEach((q, i) => {
-                const box = { id: q.name, x: place(r.length, i, QUEUE_W), y: 8 + c * STEP_Y + TASK_H + GAP_Y, level: 2 * c + 1 };
+                const box = { id: q.name, x: place(r.length, i, QUEUE_W), y: MARGIN + c * STEP_Y + TASK_H + GAP_Y, level: 2 * c + 1 };
                 queueBoxes.push(box);
                 for (const f of ids(q.from, names)) edges.push({ from: taskBox.get(f)!, to: box, queue: q.name });
                 for (const t of ids(q.to, names)) edges.push({ from: box, to: taskBox.get(t)!, queue: q.name });
@@ -148,7 +149,7 @@ function plan(tasks: DeclaredTask[], queues: DeclaredQueue[]): Plan {
         queues: queueBoxes,
         edges,
         width: wide + 2 * LANES,
-        height: (levels - 1) * STEP_Y + TASK_H + 16 + (queueRows[levels - 1]?.length ? GAP_Y + QUEUE_H : 0),
+        height: (levels - 1) * STEP_Y + TASK_H + 2 * MARGIN + (queueRows[levels - 1]?.length ? GAP_Y + QUEUE_H : 0),
         apart: names.filter((n) => !taskBox.has(n)),
     };
 }
@@ -158,7 +159,7 @@ const sizeOf = (b: Box) => (b.level % 2 ? [QUEUE_W, QUEUE_H] : [TASK_W, TASK_H])
 /** Down to the next level as a curve; anything else goes round by a lane at the side, past the boxes between. */
 function curve(from: Box, to: Box, width: number, lane: number): string {
     const [fw, fh] = sizeOf(from);
-    const [tw, th] = sizeOf(to);
+    const [tw] = sizeOf(to);
     const x1 = from.x + fw / 2;
     const x2 = to.x + tw / 2;
     if (to.level === from.level + 1) {
@@ -168,12 +169,32 @@ function curve(from: Box, to: Box, width: number, lane: number): string {
     }
     const right = x1 + x2 > width;
     const side = right ? width - LANES + 8 + lane * 9 : LANES - 8 - lane * 9;
-    const out = right ? from.x + fw : from.x;
-    const y1 = from.y + fh / 2;
-    const into = right ? to.x + tw : to.x;
-    const y2 = to.y + th / 2;
-    const turn = Math.sign(y2 - y1) * Math.min(22, Math.abs(y2 - y1) / 2);
-    return `M${out} ${y1}C${side} ${y1} ${side} ${y1} ${side} ${y1 + turn}L${side} ${y2 - turn}C${side} ${y2} ${side} ${y2} ${into} ${y2}`;
+    const off = (lane - 1.5) * 8; // several ways round do not lie on each other
+    const below = from.y + fh + 8 + lane * 4;
+    const above = to.y - 8 - lane * 4;
+    return rounded([
+        [x1 + off, from.y + fh],
+        [x1 + off, below],
+        [side, below],
+        [side, above],
+        [x2 + off, above],
+        [x2 + off, to.y],
+    ]);
+}
+
+/** A line through the points with its corners taken off. */
+function rounded(points: [number, number][]): string {
+    let d = `M${points[0]!.join(" ")}`;
+    for (let i = 1; i < points.length - 1; i++) {
+        const [before, at, after] = [points[i - 1]!, points[i]!, points[i + 1]!];
+        const cut = (p: [number, number]): [number, number] => {
+            const length = Math.hypot(p[0] - at[0], p[1] - at[1]) || 1;
+            const r = Math.min(7, length / 2) / length;
+            return [at[0] + (p[0] - at[0]) * r, at[1] + (p[1] - at[1]) * r];
+        };
+        d += `L${cut(before).join(" ")}Q${at.join(" ")} ${cut(after).join(" ")}`;
+    }
+    return d + `L${points.at(-1)!.join(" ")}`;
 }
 
 const bare = (name: string) => name.replace(/_(tx|rx)$/, "");

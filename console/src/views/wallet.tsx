@@ -113,6 +113,7 @@ function Operation(p: { hold?: string }) {
 
 function ReceiptView(p: { txid: string }) {
     const [checks, setChecks] = useState<Check[]>();
+    useEffect(() => scrollTo({ top: 0 }), []);
     const proof = useResource(
         async (s) => {
             const [answer, vkey] = await Promise.all([get<ReceiptProof>("wallet", `/v1/tx/${enc(p.txid)}/proof`, s), ledgerKey()]);
@@ -227,6 +228,7 @@ function Balances() {
 
 function Balance(p: { account: string }) {
     const balance = useResource((s) => get<AccountView>("wallet", `/v1/accounts/${enc(p.account)}`, s), [p.account], 3000);
+    useEffect(() => made.watch(balance.reload), [balance.reload]);
     return (
         <div class="balance">
             <AccountLink name={p.account} />

@@ -116,6 +116,7 @@ async function aTransferIsProvenInTheBrowser() {
     await page.locator('.checks[data-verdict="good"]').waitFor();
     assert.equal(await page.locator(".checks li.good").count(), await page.locator(".checks li").count(), "every check is done and good");
     await page.locator(".balance", { hasText: "acct:shop" }).getByText("250").waitFor();
+    await page.locator(".balance", { hasText: "acct:alice" }).getByText("750").waitFor();
     await shoot(page, "wallet-receipt");
 
     await form.getByRole("button", { name: "Hold", exact: true }).first().click();
