@@ -1,6 +1,7 @@
 # What `make install` puts where. Manual pages, completions and the configuration file are printed by the program itself, so
 # they are always those of the version installed.
 include(GNUInstallDirs)
+set(RON_UNIT_DIR lib/systemd/system CACHE STRING "where systemd units go")
 if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
     set(ron_etc /etc)
 else()
@@ -25,6 +26,6 @@ install(DIRECTORY ${ron_generated}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
 install(FILES ${ron_generated}/ron.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ron)
 install(FILES ${ron_generated}/_ron DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
 install(FILES ${ron_generated}/ron.toml DESTINATION ${ron_etc}/ron)
-install(DIRECTORY dist/systemd/ DESTINATION lib/systemd/system FILES_MATCHING PATTERN "*.service")
+install(DIRECTORY dist/systemd/ DESTINATION ${RON_UNIT_DIR} FILES_MATCHING PATTERN "*.service")
 install(DIRECTORY proto/ron dist/prometheus dist/grafana docs/openapi DESTINATION ${CMAKE_INSTALL_DATADIR}/ron)
 install(FILES README.md CHANGELOG.md ARCHITECTURE.md SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
