@@ -189,7 +189,7 @@ static size_t replay(struct bytes log, struct edge_catalog *c)
     struct edge_record rec;
     size_t at = 0, n, count = 0;
     assert_int_equal(edge_catalog_init(c), ERR_OK);
-    while (edge_record_decode(bytes_of(log.p + at, log.n - at), &rec, &n) == ERR_OK) {
+    while (at < log.n && edge_record_decode(bytes_of(log.p + at, log.n - at), &rec, &n) == ERR_OK) {
         assert_int_equal(edge_catalog_apply(c, &rec), ERR_OK);
         at += n;
         count++;

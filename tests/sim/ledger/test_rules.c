@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "rig.h"
+#include "services/ledger/policy.h"
 
 static void open_memory(struct rig *r) RT_BLOCKS
 {
@@ -270,6 +271,7 @@ static void reverses_never_exceed_the_transfer(void **state) RT_BLOCKS
                              .ref_id = STR("t")};
     assert_int_equal(send(&r, "r1", &rev).reason,
                      ERR_POLICY_DENIED); /* reverse must be allowed by policy */
+    ledger_policy_free(r.l->policy);
     r.l->policy = NULL;
     assert_int_equal(send(&r, "r1", &rev).verdict, VERDICT_COMMITTED);
     rev.id = STR("r2");
