@@ -69,7 +69,6 @@ static void tell_verifier(struct edge *e, struct edge_pack *p, const struct edge
         dropped = note;
     if (!dropped)
         return;
-    obs_counter_inc(OBS_COUNTER_OF(e->m[EDGE_M_queue_dropped], "tags"));
     edge_pack_unref(((struct edge_tag_note *)dropped)->pack);
     free(dropped);
 }
