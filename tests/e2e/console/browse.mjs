@@ -35,7 +35,7 @@ const watch = (page) => {
     });
 };
 const page = context.pages()[0] ?? (await context.newPage());
-page.setDefaultTimeout(10000);
+page.setDefaultTimeout(30000); // a busy machine is no bug
 watch(page);
 
 const runs = {};
@@ -204,6 +204,7 @@ async function keyboardReachesEverything() {
     assert.equal(await page.evaluate(() => document.activeElement?.className), "skip", "the skip link comes first");
     await page.keyboard.press("Enter");
     assert.equal(await page.evaluate(() => document.activeElement?.id), "main");
+    assert.equal(await page.evaluate(() => scrollY), 0, "skipping to the content hides its title under the bar");
     const unnamed = await page.evaluate(() =>
         [...document.querySelectorAll("button, a, input, select, textarea")]
             .filter((e) => !(e.textContent?.trim() || e.getAttribute("aria-label") || e.closest("label")))
