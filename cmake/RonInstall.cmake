@@ -27,5 +27,5 @@ install(FILES ${ron_generated}/ron.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bas
 install(FILES ${ron_generated}/_ron DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
 install(FILES ${ron_generated}/ron.toml DESTINATION ${ron_etc}/ron)
 install(DIRECTORY dist/systemd/ DESTINATION ${RON_UNIT_DIR} FILES_MATCHING PATTERN "*.service")
-install(DIRECTORY proto/ron dist/prometheus dist/grafana docs/openapi DESTINATION ${CMAKE_INSTALL_DATADIR}/ron)
+install(DIRECTORY proto dist/prometheus dist/grafana docs/openapi DESTINATION ${CMAKE_INSTALL_DATADIR}/ron)
 install(FILES README.md CHANGELOG.md ARCHITECTURE.md SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
