@@ -508,6 +508,7 @@ void edge_fills_tick(struct edge *e)
     size_t at = 0;
     void *value;
     rt_lock_take(&t->lock);
+    size_t origins = t->origins_n;
     while (map_next(&t->by_name, &at, NULL, &value)) {
         struct edge_fill *f = value;
         for (struct edge_waiter **p = &f->waiters; *p;) {
@@ -529,7 +530,7 @@ void edge_fills_tick(struct edge *e)
         reply_202(e, due->rq);
         due = next;
     }
-    for (size_t i = 0; i < t->origins_n; i++)
+    for (size_t i = 0; i < origins; i++)
         obs_gauge_set(t->origins[i].open, rt_breaker_state(&t->origins[i].breaker, now) == RT_BREAKER_OPEN);
 }
 

@@ -180,7 +180,10 @@ static void put_recent(struct json_w *w, struct edge_fills *t)
 static void put_breakers(struct json_w *w, struct edge *e)
 {
     static const char *const states[] = {"closed", "half_open", "open"};
-    for (size_t i = 0; i < e->fills->origins_n; i++) {
+    rt_lock_take(&e->fills->lock);
+    size_t n = e->fills->origins_n;
+    rt_lock_release(&e->fills->lock);
+    for (size_t i = 0; i < n; i++) {
         struct edge_origin_state *o = &e->fills->origins[i];
         json_obj_begin(w);
         json_put_cstr(w, "origin", o->label);

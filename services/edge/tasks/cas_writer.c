@@ -30,6 +30,9 @@ enum err edge_cas_writer_run(struct rt_task *self, void *arg)
         if (err == ERR_OK)
             edge_store_commit(e->store, (struct edge_commit **)(void *)items, n);
         else if (err != ERR_TIMEOUT) {
+            if (svc_draining(e->svc) && rt_chan_try_recv_batch(e->commit, items, BATCH, &n) == ERR_OK)
+                edge_store_commit(e->store, (struct edge_commit **)(void *)items,
+                                  n); /* what it holds is still written */
             do_ops(e);
             edge_store_upkeep(e->store, true);
             return err == ERR_CLOSED || rt_task_stopping(self) ? ERR_OK : err;

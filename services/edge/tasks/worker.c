@@ -342,6 +342,16 @@ static void work(struct job *j)
         edge_fill_end(j->e, j->f, &o);
 }
 
+/* Aborted while draining: nobody will take what is still queued, so whoever waits for it is told. */
+RT_BLOCKS
+static void refuse_queued(struct edge *e)
+{
+    void *item;
+    struct edge_outcome o = outcome(ERR_DRAINING, EDGE_R_DRAINING, "the service is shutting down");
+    while (rt_chan_try_recv(e->work, &item) == ERR_OK)
+        edge_fill_end(e, item, &o);
+}
+
 enum err edge_worker_run(struct rt_task *self, void *arg)
 {
     struct edge *e = arg;
@@ -361,6 +371,8 @@ enum err edge_worker_run(struct rt_task *self, void *arg)
         if (rt_task_canceled(self) && err == ERR_OK)
             err = ERR_CANCELED;
     }
+    if (svc_draining(e->svc))
+        refuse_queued(e);
     atomic_fetch_sub(&e->workers_run, 1);
     buf_fini(&j.url);
     edge_client_destroy(j.client);
