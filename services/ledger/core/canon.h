@@ -54,7 +54,7 @@ struct core_caller {
     uint8_t cap[CANON_CAP];
 };
 
-/* The seed's tuple (account, amount, nonce) of every entry, hashed: the idem_id of a unit that came without one. */
+/* The tuple (account, amount, nonce) of every entry, hashed: the idem_id of a unit that came without one. */
 void ledger_canon_tuple_id(const struct core_unit *u, char out[CANON_TUPLE_ID]);
 
 void ledger_canon_fp(const struct core_unit *u, struct sha256 *out_fp);

@@ -519,7 +519,7 @@ static void r12_another_tenant_sees_nothing(void **state) RT_BLOCKS
     buf_fini(&a.body);
 }
 
-/* ---- the seed's rows ---- */
+/* ---- overload, failing tasks, drain ---- */
 
 static bool ready(struct fixture *f) RT_BLOCKS
 {
