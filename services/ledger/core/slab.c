@@ -23,7 +23,7 @@ void ledger_slab_fini(struct ledger_slab *s)
 
 uint32_t ledger_slab_take(struct ledger_slab *s)
 {
-    uint32_t chunk = s->n / SLAB_CHUNK;
+    uint32_t index = atomic_load_explicit(&s->n, memory_order_relaxed), chunk = index / SLAB_CHUNK;
     if (chunk >= SLAB_CHUNKS_MAX)
         return 0;
     if (s->chunks[chunk] == NULL) {
@@ -32,15 +32,15 @@ uint32_t ledger_slab_take(struct ledger_slab *s)
             return 0;
         s->chunks[chunk] = fresh;
     }
-    s->n++;
-    memset(ledger_slab_at(s, s->n), 0, s->record);
-    return s->n;
+    atomic_store_explicit(&s->n, ++index, memory_order_relaxed);
+    memset(ledger_slab_at(s, index), 0, s->record);
+    return index;
 }
 
 void ledger_slab_give_back(struct ledger_slab *s, uint32_t index)
 {
     CHECK(index == s->n && index > 0);
-    s->n--;
+    atomic_store_explicit(&s->n, index - 1, memory_order_relaxed);
 }
 
 enum { SEGMENT = 4096 };

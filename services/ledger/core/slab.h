@@ -23,7 +23,7 @@ enum { SLAB_CHUNK = 4096, SLAB_CHUNKS_MAX = 1 << 20 };
 
 struct ledger_slab {
     size_t record;
-    uint32_t n; /* records handed out */
+    _Atomic uint32_t n; /* records handed out: one writer, relaxed; gauges read it from elsewhere */
     void **chunks;
 };
 

@@ -119,7 +119,7 @@ struct ledger_state {
     uint32_t n_heap, cap_heap;
     uint32_t *closed; /* ring of holds closed and not yet recycled, oldest first */
     uint32_t closed_head, n_closed, cap_closed;
-    uint64_t open_holds;
+    _Atomic uint64_t open_holds; /* one writer; gauges read it from elsewhere */
     uint32_t n_undo;
     uint32_t n_opened, n_shut; /* holds opened and shut by the unit being judged */
     struct undo *undo;
