@@ -1,4 +1,4 @@
-/* What the http and oap transports share: oap is http with some calls taken over by frames. */
+/* What the files of the http transport share. */
 #ifndef RON_LEDGER_CLIENT_HTTP_INTERNAL_H
 #define RON_LEDGER_CLIENT_HTTP_INTERNAL_H
 

@@ -1,9 +1,8 @@
 /*
- * What the rest of the system knows about the ledger: one asynchronous interface, three transports.
+ * What the rest of the system knows about the ledger: one asynchronous interface, two transports.
  *
  *   direct  enters the ledger's ingress queue in the same process (wired up by ron/)
  *   http    POST /v1/ingest and friends on keep-alive connections, TCP, TLS or Unix socket
- *   oap     ingest, unit, account, head, consistency and feed framed on one connection; other reads go by http
  *
  * Callbacks   Every call ends in exactly one call of its callback, whatever happens, and in none before the call was made.
  *             It may run before the call returns, and on any thread: it must not block and must not keep what it is shown.
@@ -265,7 +264,7 @@ struct ledger_client_ops {
 /* Transports embed this as their first member. */
 struct ledger_client {
     const struct ledger_client_ops *ops;
-    const char *transport; /* "direct", "http", "oap" */
+    const char *transport; /* "direct", "http" */
 };
 
 static inline void ledger_client_ingest(struct ledger_client *c, const struct ledger_ingest *rq,
@@ -342,9 +341,7 @@ struct rt_task;
 
 /* A remote transport: where the ledger is and what we show it. */
 struct ledger_client_conf {
-    const char *
-        url; /* "http://127.0.0.1:7410", "https://…", "unix:/path/ledger.sock"; also used by oap for the reads it lacks */
-    const char *oap;     /* "127.0.0.1:7411" or "unix:/path/ledger-oap.sock"; oap transport only */
+    const char *url;     /* "http://127.0.0.1:7410", "https://…", "unix:/path/ledger.sock" */
     const char *token;   /* capability text, copied */
     const char *ca_file; /* NULL = system */
     size_t inflight_max; /* calls outstanding at once; more are REFUSED with ERR_BUSY */
@@ -353,9 +350,7 @@ struct ledger_client_conf {
 /* The transport's I/O runs in a task of the caller ("ledger-io"): run() returns when the client is closed or the task stops. */
 NODISCARD enum err ledger_client_http_open(const struct ledger_client_conf *conf,
                                            struct ledger_client **out_client);
-NODISCARD enum err ledger_client_oap_open(const struct ledger_client_conf *conf,
-                                          struct ledger_client **out_client);
-NODISCARD enum err ledger_client_io_run(struct rt_task *self, void *client); /* task body for either */
+NODISCARD enum err ledger_client_io_run(struct rt_task *self, void *client); /* its task body */
 void ledger_client_io_wake(struct rt_task *self, void *client); /* its wake, for svc_add_loop_task */
 
 const char *ledger_kind_name(enum ledger_kind k);   /* "mint" … */
