@@ -25,7 +25,7 @@ struct net_http_call;
 struct net_http_client;
 struct net_http_response;
 
-enum { NET_HTTP_HEADERS_MAX = 64 };
+enum { NET_HTTP_HEADERS_MAX = 64, NET_HTTP_RESPONSE_MAX = 1 << 20 };
 
 struct net_http_client_config {
     struct net_loop *loop;
@@ -69,7 +69,7 @@ struct net_http_request {
     const char *const *headers; /* "Name: value", NULL-terminated; may be NULL */
     struct bytes body;
     struct deadline by;
-    size_t response_max; /* 0: 1 MiB */
+    size_t response_max; /* 0: NET_HTTP_RESPONSE_MAX */
     unsigned redirects;  /* to follow, 0 by default; https never goes to http */
     bool http_allowed;   /* false refuses http:// other than to loopback and Unix sockets */
     struct net_http_retry retry;
