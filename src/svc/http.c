@@ -3,47 +3,27 @@
  * hooks that turn what the server sees into metrics and log lines.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
 #include "svc/internal.h"
 
-static const char *status_text(int status)
+/* The answers worth telling apart in a dashboard; the rest by class. The first row is what is none of them. */
+static const struct {
+    int status; /* 1..5: a class */
+    const char *text;
+} statuses[SVC_STATUSES] = {{0, "0"},     {1, "1xx"},   {2, "2xx"},   {3, "3xx"},   {4, "4xx"},   {5, "5xx"},   {200, "200"},
+                            {202, "202"}, {206, "206"}, {304, "304"}, {400, "400"}, {401, "401"}, {403, "403"}, {404, "404"},
+                            {409, "409"}, {413, "413"}, {422, "422"}, {429, "429"}, {500, "500"}, {503, "503"}};
+
+static size_t status_index(int status)
 {
-    static const char texts[6][4] = {"0", "1xx", "2xx", "3xx", "4xx", "5xx"};
-    switch (status) { /* the ones worth telling apart in a dashboard; the rest by class */
-    case 200:
-        return "200";
-    case 202:
-        return "202";
-    case 206:
-        return "206";
-    case 304:
-        return "304";
-    case 400:
-        return "400";
-    case 401:
-        return "401";
-    case 403:
-        return "403";
-    case 404:
-        return "404";
-    case 409:
-        return "409";
-    case 413:
-        return "413";
-    case 422:
-        return "422";
-    case 429:
-        return "429";
-    case 500:
-        return "500";
-    case 503:
-        return "503";
-    default:
-        return texts[status >= 100 && status < 600 ? status / 100 : 0];
-    }
+    for (size_t i = 6; i < SVC_STATUSES; i++)
+        if (statuses[i].status == status)
+            return i;
+    return status >= 100 && status < 600 ? (size_t)status / 100 : 0;
 }
 
 static const char *method_text(struct str method)
@@ -55,14 +35,55 @@ static const char *method_text(struct str method)
     return "other";
 }
 
+/*
+ * Series are found by their labels once per route and status; afterwards the handles kept beside the route are used.
+ * Only for the route's own method: HEAD on a GET is rare enough to be looked up.
+ */
+static struct svc_series *series_of(struct svc *s, const struct net_done *d)
+{
+    if (!d->route || !str_eq_c(d->method, d->route->method))
+        return NULL;
+    const struct net_routes *r = s->routes;
+    size_t before = 0;
+    if (d->route < r->list || d->route >= r->list + r->count)
+        before = (r++)->count;
+    CHECK(d->route >= r->list && d->route < r->list + r->count);
+    return &s->series[before + (size_t)(d->route - r->list)];
+}
+
+static struct obs_counter *requests_of(struct svc *s, struct svc_series *kept, const char *route, const char *method,
+                                       size_t status)
+{
+    /* release and acquire on the same slot: who finds the handle finds the series behind it */
+    struct obs_counter *c = kept ? atomic_load_explicit(&kept->requests[status], memory_order_acquire) : NULL;
+    if (!c) {
+        c = OBS_COUNTER_OF(s->families[SVC_M_http_requests], route, method, statuses[status].text);
+        if (kept)
+            atomic_store_explicit(&kept->requests[status], c, memory_order_release);
+    }
+    return c;
+}
+
+static struct obs_hist *latency_of(struct svc *s, struct svc_series *kept, const char *route, const char *method)
+{
+    struct obs_hist *h = kept ? atomic_load_explicit(&kept->latency, memory_order_acquire) : NULL;
+    if (!h) {
+        h = OBS_HIST_OF(s->families[SVC_M_http_latency], route, method);
+        if (kept)
+            atomic_store_explicit(&kept->latency, h, memory_order_release);
+    }
+    return h;
+}
+
 static void on_done(void *ctx, const struct net_done *d)
 {
     struct svc *s = ctx;
+    struct svc_series *kept = series_of(s, d);
     const char *route = !d->route ? "none" : d->route->label ? d->route->label : d->route->pattern;
-    const char *method = method_text(d->method);
-    obs_counter_inc(OBS_COUNTER_OF(s->families[SVC_M_http_requests], route, method, status_text(d->status)));
+    const char *method = kept ? d->route->method : method_text(d->method);
+    obs_counter_inc(requests_of(s, kept, route, method, status_index(d->status)));
     if (s->families[SVC_M_http_latency])
-        obs_hist_observe(OBS_HIST_OF(s->families[SVC_M_http_latency], route, method), (double)d->duration_ns / 1e9);
+        obs_hist_observe(latency_of(s, kept, route, method), (double)d->duration_ns / 1e9);
     obs_log(s->log, d->status >= 500 ? OBS_INFO : OBS_DEBUG, "request", OBS_STR("route", route),
             OBS_STR("method", method), OBS_I64("status", d->status), OBS_F64("ms", (double)d->duration_ns / 1e6),
             OBS_CORR(d->corr_id), OBS_END);
@@ -158,6 +179,9 @@ enum err svc__http_open(struct svc *s)
     while (s->def->routes && s->def->routes[own].method)
         own++;
     s->routes[1] = (struct net_routes){s->def->routes, own, s->state};
+    s->series = calloc(s->routes[0].count + own, sizeof *s->series);
+    if (!s->series)
+        return ERR_NO_MEMORY;
 
     struct net_server_config config = {
         .threads = svc__http_threads(s),

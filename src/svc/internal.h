@@ -28,6 +28,14 @@ struct svc_queue {
     uint64_t rejected_seen, dropped_seen;
 };
 
+enum { SVC_STATUSES = 20 }; /* told apart by http_requests_total */
+
+/* The series of one route that were used before. Handles live as long as the registry. */
+struct svc_series {
+    _Atomic(struct obs_counter *) requests[SVC_STATUSES];
+    _Atomic(struct obs_hist *) latency;
+};
+
 struct svc_step {
     struct svc *svc;
     unsigned step;
@@ -70,6 +78,7 @@ struct svc {
     struct rt_topology topology;
     struct rt_supervisor *supervisor;
     struct net_routes routes[2];
+    struct svc_series *series; /* of the routes, in their order */
 
     struct svc_queue queues[SVC_QUEUES_MAX];
     size_t queue_count;

@@ -346,6 +346,7 @@ void svc_close(struct svc *s)
     obs_metrics_destroy(s->metrics);
     for (size_t i = 0; i < s->snapshot_count; i++)
         conf_destroy(s->snapshots[i]);
+    free(s->series);
     free(s);
 }
 
