@@ -328,8 +328,8 @@ void wallet_job_settle(struct wallet_job *j, bool committed)
     struct wallet_ticket *all = take_tickets(j);
     bool told = j->told_pending;
     if (committed)
-        wallet_idem_done(&s->idem, &j->name, j, str_of(j->answer.body, j->answer.body_n), &j->sides,
-                         wallet_now_ns(w));
+        wallet_idem_done(&s->idem, &j->name, j, str_of(j->answer.body, j->answer.body_n),
+                         str_of(j->asked, j->asked_n), &j->sides, wallet_now_ns(w));
     else
         wallet_idem_drop(&s->idem, &j->name, j);
     rt_lock_release(&s->idem_lock);

@@ -35,6 +35,7 @@ enum {
     WALLET_BODY_MAX = 1536, /* a receipt with every member at its limit */
     WALLET_DETAILS_MAX = 320,
     WALLET_RESERVATIONS_MAX = 5, /* four caveats and the policy */
+    WALLET_ASKED_MAX = 256,      /* longer bodies are read again when they are repeated */
     WALLET_JOB_TEXT =
         128 + 128 + 32 + WALLET_TXID_CHARS + WALLET_MEMO_MAX + WALLET_KEY_MAX + WALLET_TENANT_MAX,
 };
@@ -107,6 +108,8 @@ struct wallet_job {
     struct wallet_reservation daily[WALLET_RESERVATIONS_MAX];
     size_t n_daily;
     char text[WALLET_JOB_TEXT];
+    char asked[WALLET_ASKED_MAX]; /* the body */
+    size_t asked_n;
 
     /* Shard lock. */
     enum wallet_phase phase;

@@ -132,13 +132,13 @@ static bool is_json(struct str type)
 
 static enum err read_key(struct wallet_post *p)
 {
-    size_t n = net_req_header_count(p->rq, "idempotency-key");
-    if (n == 0) {
+    struct str key = net_req_header(p->rq, "idempotency-key");
+    if (!key.p) {
         wallet_refuse(p->w, p->rq, ERR_IDEMPOTENCY_KEY_MISSING,
                       "every POST needs an Idempotency-Key of its own");
         return ERR_BAD_REQUEST;
     }
-    if (n > 1 || wallet_key_parse(net_req_header(p->rq, "idempotency-key"), &p->key) != ERR_OK) {
+    if (wallet_key_parse(key, &p->key) != ERR_OK || net_req_header_count(p->rq, "idempotency-key") > 1) {
         wallet_refuse(p->w, p->rq, ERR_BAD_REQUEST,
                       "the Idempotency-Key is not 1 to 128 of [A-Za-z0-9._:/+=-]");
         return ERR_BAD_REQUEST;
@@ -153,9 +153,14 @@ static void name_it(struct wallet_post *p)
     buf_init_fixed(&canonical, text, sizeof text);
     wallet_request_canonical(&p->op, &canonical);
     CHECK(canonical.err == ERR_OK); /* every member has its limit */
-    wallet_txid(p->tenant, p->key, buf_str(&canonical), p->txid);
-    wallet_idem_id(p->tenant, p->key, p->idem_id);
-    p->name = wallet_idem_name(p->idem_id, p->txid);
+    wallet_txid_hash(p->tenant, p->key, buf_str(&canonical), &p->txid_hash);
+    p->name = wallet_idem_name_of(&p->idem_hash, &p->txid_hash);
+}
+
+void wallet_post_spell(struct wallet_post *p)
+{
+    wallet_txid_write(&p->txid_hash, p->txid);
+    wallet_idem_id_write(&p->idem_hash, p->idem_id);
 }
 
 /* ---- who may ---- */
@@ -172,7 +177,7 @@ struct money wallet_post_amount(const struct wallet_post *p)
     return p->op.has_amount ? p->op.amount : p->hold.amount;
 }
 
-static enum err allow(struct wallet_post *p)
+enum err wallet_post_allow(struct wallet_post *p)
 {
     struct money amount = wallet_post_amount(p);
     struct auth_want want = {.op = str_from_c(wallet_kind_name(p->op.kind)),
@@ -217,7 +222,7 @@ static bool take_hold(struct wallet_post *p, struct str receipt, const struct wa
 
 static void proceed(struct wallet_post *p)
 {
-    if (allow(p) == ERR_OK)
+    if (wallet_post_allow(p) == ERR_OK)
         p->go(p);
     else
         wallet_post_free(p);
@@ -273,32 +278,41 @@ static void find_hold(struct wallet_post *p)
     wallet_post_free(p);
 }
 
-void wallet_post_begin(struct wallet *w, struct net_req *rq, void (*go)(struct wallet_post *p))
+struct wallet_post *wallet_post_head(struct wallet *w, struct net_req *rq)
 {
     if (!is_json(net_req_header(rq, "content-type"))) {
         wallet_refuse(w, rq, ERR_UNSUPPORTED_MEDIA_TYPE, "the body must be application/json");
-        return;
+        return NULL;
     }
     struct wallet_post *p = arena_zalloc(net_req_arena(rq), sizeof *p);
     if (!p) {
         wallet_refuse(w, rq, ERR_BUSY, "no memory for it");
-        return;
+        return NULL;
     }
     p->w = w;
     p->rq = rq;
-    p->go = go;
     p->simulated = net_req_route(rq)->fn == wallet_api_simulate;
     if (wallet_api_verify(w, rq, &p->cap) != ERR_OK)
-        return;
-    p->tenant = auth_cap_tenant(p->cap);
+        return NULL;
     struct str none[1];
-    if (wallet_api_query(w, rq, NULL, none, 0) != ERR_OK || read_key(p) != ERR_OK ||
-        read_body(p) != ERR_OK) {
+    if (wallet_api_query(w, rq, NULL, none, 0) != ERR_OK || read_key(p) != ERR_OK) {
+        wallet_post_free(p);
+        return NULL;
+    }
+    p->tenant = auth_cap_tenant(p->cap);
+    wallet_idem_hash(p->tenant, p->key, &p->idem_hash);
+    return p;
+}
+
+void wallet_post_body(struct wallet_post *p, void (*go)(struct wallet_post *p))
+{
+    p->go = go;
+    if (read_body(p) != ERR_OK) {
         wallet_post_free(p);
         return;
     }
     if (!wallet_is_tenant(p->tenant)) {
-        wallet_refuse_details(w, rq, ERR_FORBIDDEN, "the capability names no usable tenant",
+        wallet_refuse_details(p->w, p->rq, ERR_FORBIDDEN, "the capability names no usable tenant",
                               "{\"reason\":\"tenant\"}");
         wallet_post_free(p);
         return;

@@ -14,8 +14,9 @@ struct wallet_post {
     struct auth_cap *cap;
     struct wallet_op op;
     struct str tenant, key;
-    char txid[WALLET_TXID_CHARS], idem_id[WALLET_IDEM_ID_CHARS];
-    struct wallet_idem_name name;
+    struct sha256 txid_hash, idem_hash;
+    struct wallet_idem_name name;                                /* from the hashes */
+    char txid[WALLET_TXID_CHARS], idem_id[WALLET_IDEM_ID_CHARS]; /* once wallet_post_spell was called */
     bool settles_hold;
     struct wallet_hold hold; /* known once hold.payer.p is */
     bool simulated;
@@ -26,9 +27,16 @@ struct wallet_post {
     int64_t day, now_ms;
 };
 
-/* Reads, checks and then calls go (at once, or when the hold it settles has been read). Any refusal has been sent. */
-void wallet_post_begin(struct wallet *w, struct net_req *rq, void (*go)(struct wallet_post *p));
+/* Token and key: who asks, and under which name. NULL: the refusal has been sent. */
+struct wallet_post *wallet_post_head(struct wallet *w, struct net_req *rq);
+/* Reads the body, checks and then calls go (at once, or when the hold it settles has been read). Any refusal has been
+ * sent. */
+void wallet_post_body(struct wallet_post *p, void (*go)(struct wallet_post *p));
+/* Does the token cover p->op (and p->hold)? Otherwise the 403 has been sent. */
+NODISCARD enum err wallet_post_allow(struct wallet_post *p);
 void wallet_post_free(struct wallet_post *p);
+/* Its names as text. Not before somebody reads them: a replay needs none. */
+void wallet_post_spell(struct wallet_post *p);
 
 /* The account whose allowance and policy count, and the amount. */
 struct str wallet_post_actor(const struct wallet_post *p);

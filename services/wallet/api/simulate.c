@@ -281,6 +281,7 @@ static void go(struct wallet_post *p)
     size_t n = 0, index;
     struct wallet_idem_entry *entry = NULL;
     struct wallet_shard *shard = wallet_shard_of(w, &p->name, &index);
+    wallet_post_spell(p);
     rt_lock_take(&shard->idem_lock);
     enum wallet_claim claim = wallet_idem_look(&shard->idem, &p->name, &entry);
     if (claim == WALLET_CLAIM_DONE) {
@@ -321,5 +322,7 @@ static void go(struct wallet_post *p)
 
 void wallet_api_simulate(struct net_req *rq, void *ctx)
 {
-    wallet_post_begin(ctx, rq, go);
+    struct wallet_post *p = wallet_post_head(ctx, rq);
+    if (p)
+        wallet_post_body(p, go);
 }

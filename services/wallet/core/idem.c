@@ -64,7 +64,7 @@ void wallet_idem_fini(struct wallet_idem *s)
 
 static size_t cost(const struct wallet_idem_entry *e)
 {
-    return sizeof *e + e->n + ENTRY_OVERHEAD;
+    return sizeof *e + e->n + e->asked_n + ENTRY_OVERHEAD;
 }
 
 static void lru_remove(struct wallet_idem *s, struct wallet_idem_entry *e)
@@ -79,6 +79,14 @@ static void lru_push(struct wallet_idem *s, struct wallet_idem_entry *e)
     e->older = s->newest;
     *(s->newest ? &s->newest->newer : &s->oldest) = e;
     s->newest = e;
+}
+
+static void used(struct wallet_idem *s, struct wallet_idem_entry *e)
+{
+    if (s->newest == e)
+        return;
+    lru_remove(s, e);
+    lru_push(s, e);
 }
 
 static void forget(struct wallet_idem *s, struct wallet_idem_entry *e)
@@ -104,8 +112,7 @@ enum wallet_claim wallet_idem_look(struct wallet_idem *s, const struct wallet_id
     *out_entry = e;
     if (e->owner)
         return WALLET_CLAIM_OPEN;
-    lru_remove(s, e);
-    lru_push(s, e);
+    used(s, e);
     return WALLET_CLAIM_DONE;
 }
 
@@ -140,14 +147,20 @@ enum err wallet_idem_claim(struct wallet_idem *s, const struct wallet_idem_name 
 }
 
 static void insert_done(struct wallet_idem *s, const struct wallet_idem_name *name, struct str receipt,
-                        const struct wallet_sides *sides, int64_t now_ns)
+                        struct str asked, const struct wallet_sides *sides, int64_t now_ns)
 {
-    struct wallet_idem_entry *e = malloc(sizeof *e + receipt.n);
+    CHECK(receipt.n <= UINT16_MAX && asked.n <= UINT16_MAX);
+    struct wallet_idem_entry *e = malloc(sizeof *e + receipt.n + asked.n);
     if (!e)
         return;
-    *e = (struct wallet_idem_entry){
-        .name = *name, .done_ns = now_ns, .sides = *sides, .n = (uint32_t)receipt.n};
+    *e = (struct wallet_idem_entry){.name = *name,
+                                    .done_ns = now_ns,
+                                    .sides = *sides,
+                                    .n = (uint16_t)receipt.n,
+                                    .asked_n = (uint16_t)asked.n};
     memcpy(e->receipt, receipt.p, receipt.n);
+    if (asked.n)
+        memcpy(e->receipt + receipt.n, asked.p, asked.n);
     if (add(s, e) != ERR_OK) {
         free(e);
         return;
@@ -169,11 +182,22 @@ static struct wallet_idem_entry *owned(struct wallet_idem *s, const struct walle
 }
 
 void wallet_idem_done(struct wallet_idem *s, const struct wallet_idem_name *name, const void *owner,
-                      struct str receipt, const struct wallet_sides *sides, int64_t now_ns)
+                      struct str receipt, struct str asked, const struct wallet_sides *sides,
+                      int64_t now_ns)
 {
     struct wallet_idem_name own = *name;
     forget(s, owned(s, &own, owner));
-    insert_done(s, &own, receipt, sides, now_ns);
+    insert_done(s, &own, receipt, asked, sides, now_ns);
+}
+
+struct wallet_idem_entry *wallet_idem_again(struct wallet_idem *s, struct key128 key, enum wallet_kind kind,
+                                            struct str asked)
+{
+    struct wallet_idem_entry *e = map128_get(&s->by_key, key);
+    if (!e || e->owner || !e->asked_n || e->sides.kind != kind || !str_eq(wallet_idem_asked(e), asked))
+        return NULL;
+    used(s, e);
+    return e;
 }
 
 void wallet_idem_drop(struct wallet_idem *s, const struct wallet_idem_name *name, const void *owner)
@@ -185,7 +209,7 @@ void wallet_idem_learn(struct wallet_idem *s, const struct wallet_idem_name *nam
                        const struct wallet_sides *sides, int64_t now_ns)
 {
     if (!map128_get(&s->by_key, name->key))
-        insert_done(s, name, receipt, sides, now_ns);
+        insert_done(s, name, receipt, str_of(NULL, 0), sides, now_ns);
 }
 
 struct wallet_idem_entry *wallet_idem_find_tx(struct wallet_idem *s, struct key128 txid)

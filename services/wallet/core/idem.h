@@ -21,6 +21,11 @@ struct wallet_idem_name {
 };
 
 struct wallet_idem_name wallet_idem_name(const char *idem_id, const char *txid);
+static inline struct wallet_idem_name wallet_idem_name_of(const struct sha256 *idem,
+                                                          const struct sha256 *txid)
+{
+    return (struct wallet_idem_name){key128_of(idem->b), key128_of(txid->b)};
+}
 struct key128 wallet_txid_key(struct str txid); /* must be one */
 
 /* Places in the receipt's text (accounts and assets need no escapes), so that who may see it is decided without parsing. */
@@ -42,9 +47,15 @@ struct wallet_idem_entry {
     struct wallet_idem_entry *newer, *older; /* DONE */
     int64_t done_ns;
     struct wallet_sides sides;
-    uint32_t n;
+    uint16_t n, asked_n; /* of the receipt; of the body behind it, 0: not kept */
     char receipt[];
 };
+
+/* The body it was asked for with, when it is short enough to be kept: the same bytes again are the same request. */
+static inline struct str wallet_idem_asked(const struct wallet_idem_entry *e)
+{
+    return str_of(e->receipt + e->n, e->asked_n);
+}
 
 struct wallet_idem {
     struct map128 by_key, by_txid;
@@ -71,9 +82,13 @@ enum wallet_claim wallet_idem_look(struct wallet_idem *s, const struct wallet_id
 NODISCARD enum err wallet_idem_claim(struct wallet_idem *s, const struct wallet_idem_name *name,
                                      void *owner, enum wallet_claim *out_claim,
                                      struct wallet_idem_entry **out_entry);
-/* The owner's operation is committed. Without memory the entry is gone, as if evicted. */
+/* The owner's operation is committed. Without memory the entry is gone, as if evicted. `asked`: see wallet_idem_asked. */
 void wallet_idem_done(struct wallet_idem *s, const struct wallet_idem_name *name, const void *owner,
-                      struct str receipt, const struct wallet_sides *sides, int64_t now_ns);
+                      struct str receipt, struct str asked, const struct wallet_sides *sides,
+                      int64_t now_ns);
+/* What is DONE under this key and was asked for with these very bytes; NULL when that cannot be said. Counts as used. */
+struct wallet_idem_entry *wallet_idem_again(struct wallet_idem *s, struct key128 key, enum wallet_kind kind,
+                                            struct str asked);
 /* The owner gives it up: the key is as before. */
 void wallet_idem_drop(struct wallet_idem *s, const struct wallet_idem_name *name, const void *owner);
 /* A receipt that was read back from the ledger; nothing happens when the key is known here. */

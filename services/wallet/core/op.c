@@ -3,7 +3,6 @@
 #include "base/check.h"
 #include "base/hex.h"
 #include "base/json_write.h"
-#include "base/sha256.h"
 
 static const char *const kind_names[WALLET_KIND_COUNT] = {"issue", "transfer", "burn",
                                                           "hold",  "capture",  "release"};
@@ -78,20 +77,40 @@ static void hash_named(struct str tag, struct str tenant, struct str key, const 
     sha256_of_parts(parts, n, out);
 }
 
+void wallet_txid_hash(struct str tenant, struct str key, struct str canonical, struct sha256 *out)
+{
+    hash_named(STR("ron/wallet/txid/v1"), tenant, key, &canonical, out);
+}
+
+void wallet_idem_hash(struct str tenant, struct str key, struct sha256 *out)
+{
+    hash_named(STR("ron/wallet/idem/v1"), tenant, key, NULL, out);
+}
+
+void wallet_txid_write(const struct sha256 *hash, char out[WALLET_TXID_CHARS])
+{
+    memcpy(out, "tx_", 3);
+    hex_encode(hash->b, 16, out + 3);
+}
+
+void wallet_idem_id_write(const struct sha256 *hash, char out[WALLET_IDEM_ID_CHARS])
+{
+    memcpy(out, "w:", 2);
+    hex_encode(hash->b, 32, out + 2);
+}
+
 void wallet_txid(struct str tenant, struct str key, struct str canonical, char out[WALLET_TXID_CHARS])
 {
     struct sha256 hash;
-    hash_named(STR("ron/wallet/txid/v1"), tenant, key, &canonical, &hash);
-    memcpy(out, "tx_", 3);
-    hex_encode(hash.b, 16, out + 3);
+    wallet_txid_hash(tenant, key, canonical, &hash);
+    wallet_txid_write(&hash, out);
 }
 
 void wallet_idem_id(struct str tenant, struct str key, char out[WALLET_IDEM_ID_CHARS])
 {
     struct sha256 hash;
-    hash_named(STR("ron/wallet/idem/v1"), tenant, key, NULL, &hash);
-    memcpy(out, "w:", 2);
-    hex_encode(hash.b, 32, out + 2);
+    wallet_idem_hash(tenant, key, &hash);
+    wallet_idem_id_write(&hash, out);
 }
 
 bool wallet_is_txid(struct str s)

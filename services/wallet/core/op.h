@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/err.h"
 #include "base/money.h"
+#include "base/sha256.h"
 
 enum wallet_kind {
     WALLET_ISSUE,
@@ -61,6 +62,11 @@ uint64_t wallet_ledger_nonce(uint32_t lane, uint64_t counter);
 void wallet_request_canonical(const struct wallet_op *op, struct buf *out);
 void wallet_txid(struct str tenant, struct str key, struct str canonical, char out[WALLET_TXID_CHARS]);
 void wallet_idem_id(struct str tenant, struct str key, char out[WALLET_IDEM_ID_CHARS]);
+/* The hashes the two are written from: a request that is answered from memory never needs the text. */
+void wallet_txid_hash(struct str tenant, struct str key, struct str canonical, struct sha256 *out);
+void wallet_idem_hash(struct str tenant, struct str key, struct sha256 *out);
+void wallet_txid_write(const struct sha256 *hash, char out[WALLET_TXID_CHARS]);
+void wallet_idem_id_write(const struct sha256 *hash, char out[WALLET_IDEM_ID_CHARS]);
 
 /* Grammar of what a client sends. */
 bool wallet_is_txid(struct str s); /* ^tx_[0-9a-f]{32}$ */

@@ -89,7 +89,7 @@ static void settle(struct rig *r, struct job *j, enum err told)
     j->phase = SETTLED;
     struct ticket *all = take_tickets(j);
     if (told == ERR_OK)
-        wallet_idem_done(&r->idem, &r->name, j, STR("receipt"), &sides, 1);
+        wallet_idem_done(&r->idem, &r->name, j, STR("receipt"), STR(""), &sides, 1);
     else
         wallet_idem_drop(&r->idem, &r->name, j);
     rt_lock_release(&r->lock);

@@ -304,6 +304,8 @@ static void i1_a_key_has_one_owner_and_one_receipt_whatever_is_evicted(void **st
     } model[KEYS];
     struct wallet_idem s;
     int64_t now = 0;
+    char asked[16];
+    size_t seen_again = 0;
     (void)state;
     assert_int_equal(wallet_idem_init(&s, 6000), ERR_OK);
     for (int i = 0; i < KEYS; i++)
@@ -315,7 +317,7 @@ static void i1_a_key_has_one_owner_and_one_receipt_whatever_is_evicted(void **st
         enum wallet_claim claim;
         struct wallet_idem_entry *e = NULL;
         now++;
-        switch (rng_below(&rng, 4)) {
+        switch (rng_below(&rng, 5)) {
         case 0:
             assert_int_equal(wallet_idem_claim(&s, &name, &model[k], &claim, &e), ERR_OK);
             if (claim == WALLET_CLAIM_OWNER) {
@@ -336,7 +338,9 @@ static void i1_a_key_has_one_owner_and_one_receipt_whatever_is_evicted(void **st
                 break;
             name.txid.hi = 10 + (uint64_t)model[k].txid;
             snprintf(model[k].receipt, sizeof model[k].receipt, "receipt %d of %d", step, k);
-            wallet_idem_done(&s, &name, &model[k], str_from_c(model[k].receipt), &sides, now);
+            snprintf(asked, sizeof asked, "body %d", model[k].txid);
+            wallet_idem_done(&s, &name, &model[k], str_from_c(model[k].receipt), str_from_c(asked), &sides,
+                             now);
             model[k].open = false;
             break;
         case 2:
@@ -345,6 +349,17 @@ static void i1_a_key_has_one_owner_and_one_receipt_whatever_is_evicted(void **st
             name.txid.hi = 10 + (uint64_t)model[k].txid;
             wallet_idem_drop(&s, &name, &model[k]);
             model[k].txid = -1;
+            break;
+        case 3: /* the same bytes are the same request, and no other bytes are */
+            snprintf(asked, sizeof asked, "body %d", t);
+            e = wallet_idem_again(&s, name.key, WALLET_ISSUE, str_from_c(asked));
+            if (e) {
+                assert_false(model[k].open);
+                assert_int_equal(model[k].txid, t);
+                assert_memory_equal(e->receipt, model[k].receipt, e->n);
+                seen_again++;
+            }
+            assert_null(wallet_idem_again(&s, name.key, WALLET_TRANSFER, str_from_c(asked)));
             break;
         default:
             if (rng_below(&rng, 50) == 0)
@@ -356,6 +371,7 @@ static void i1_a_key_has_one_owner_and_one_receipt_whatever_is_evicted(void **st
             open += model[i].txid >= 0 && model[i].open;
         assert_int_equal(s.open, open);
     }
+    assert_true(seen_again > 100);
     wallet_idem_fini(&s);
 }
 
