@@ -19,7 +19,13 @@
 #include "net/loop.h"
 #include "services/edge/core/accept.h"
 
-enum { HEAD_MAX = 2048, INLINE_WARM_MAX = 64 << 10, BOUNDARY = 24, ETAG_CHARS = 73 };
+enum {
+    HEAD_MAX = 2048,
+    INLINE_WARM_MAX = 64 << 10,
+    BOUNDARY = 24,
+    ETAG_CHARS = 73,
+    MAP_MAX = 6 << 10 /* a second call is cheaper than copying more than this */
+};
 
 static const char *const from_names[] = {"pack", "cas", "fill", "revalidated", "stale"};
 
@@ -135,10 +141,10 @@ static void send_one(const struct reply *p, int status, const struct net_headers
     count_body(p, status == 206, true);
     if (!r->file)
         net_reply(p->rq, status, h, bytes_of(r->memory.p + range->first, (size_t)n));
-    else if (r->file->memory || !over_tls(p->rq))
+    else if (r->file->memory || (n <= MAP_MAX && !over_tls(p->rq)))
         net_reply_pinned(p->rq, status, h, bytes_of(r->file->bytes + r->offset + range->first, (size_t)n),
                          release_file, edge_file_ref(r->file));
-    else /* user space must not touch the mapping */
+    else /* sendfile; over TLS user space must not touch the mapping */
         net_reply_file_pinned(p->rq, status, h, r->file->fd, (off_t)(r->offset + range->first), (size_t)n,
                               release_file, edge_file_ref(r->file));
 }

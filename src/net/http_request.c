@@ -319,11 +319,11 @@ struct str net_req_host(const struct net_req *rq)
     return part(rq, rq->head.host);
 }
 
-struct str net_req_param_raw(const struct net_req *rq, const char *name)
+struct str net_req_param_raw_str(const struct net_req *rq, struct str name)
 {
     const struct net_route_leaf *leaf = rq->match.leaf;
     for (size_t i = 0; leaf && i < leaf->param_count; i++)
-        if (str_eq_c(leaf->param_names[i], name))
+        if (str_eq(leaf->param_names[i], name))
             return rq->match.params[i];
     UNREACHABLE(); /* the pattern has no such param */
 }
@@ -397,9 +397,8 @@ void net_req_query_at(struct net_req *rq, size_t index, struct str *out_name, st
     *out_value = rq->query[index].value;
 }
 
-struct str net_req_header(const struct net_req *rq, const char *name)
+struct str net_req_header_str(const struct net_req *rq, struct str want)
 {
-    struct str want = str_from_c(name);
     for (size_t i = 0; rq->text && i < rq->head.field_count; i++) {
         const struct net_http_field *f = &rq->head.fields[i];
         if (f->name.n == want.n && net_http_name_eq(net_http_text(rq->text, f->name), want))
@@ -553,17 +552,41 @@ static struct str joined(struct net_req *rq, const char *name)
     return (struct str){out, n};
 }
 
+/* Where a conditional field's value goes; NULL: it is none. */
+static struct str *condition_of(struct net_conditions *c, struct str name)
+{
+    const struct {
+        struct str name;
+        struct str *to;
+    } rows[] = {{STR("range"), &c->range},
+                {STR("if-match"), &c->if_match},
+                {STR("if-range"), &c->if_range},
+                {STR("if-none-match"), &c->if_none_match},
+                {STR("if-modified-since"), &c->if_modified_since},
+                {STR("if-unmodified-since"), &c->if_unmodified_since}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].name.n == name.n && net_http_name_eq(rows[i].name, name))
+            return rows[i].to;
+    return NULL;
+}
+
 void net_req_conditions(struct net_req *rq, struct net_conditions *out)
 {
-    *out = (struct net_conditions){
-        .if_match = joined(rq, "if-match"),
-        .if_none_match = joined(rq, "if-none-match"),
-        .if_modified_since = net_req_header(rq, "if-modified-since"),
-        .if_unmodified_since = net_req_header(rq, "if-unmodified-since"),
-        .if_range = net_req_header(rq, "if-range"),
-        .range = net_req_header(rq, "range"),
-        .range_repeated = net_req_header_count(rq, "range") > 1,
-        .is_get = str_eq(rq->method, STR("GET")),
-        .is_head = rq->is_head,
-    };
+    *out = (struct net_conditions){.is_get = str_eq(rq->method, STR("GET")), .is_head = rq->is_head};
+    for (size_t i = 0; rq->text && i < rq->head.field_count; i++) {
+        const struct net_http_field *f = &rq->head.fields[i];
+        if (f->name.n < 5 || (*(rq->text + f->name.at) | 0x20) < 'i')
+            continue; /* Host, Accept, Connection: most fields end here */
+        struct str *to = condition_of(out, net_http_text(rq->text, f->name));
+        if (!to)
+            continue;
+        if (to == &out->range && to->p)
+            out->range_repeated = true;
+        else if (!to->p)
+            *to = net_http_text(rq->text, f->value);
+        else if (to == &out->if_match)
+            *to = joined(rq, "if-match");
+        else if (to == &out->if_none_match)
+            *to = joined(rq, "if-none-match");
+    }
 }

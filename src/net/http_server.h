@@ -99,13 +99,21 @@ struct str net_req_path(const struct net_req *rq);      /* raw, without the quer
 struct str net_req_query_raw(const struct net_req *rq); /* after '?', p NULL without one */
 struct str net_req_param(struct net_req *rq,
                          const char *name); /* percent-decoded; CHECKs that the pattern has it */
-struct str net_req_param_raw(const struct net_req *rq, const char *name);
+struct str net_req_param_raw_str(const struct net_req *rq, struct str name);
+static inline struct str net_req_param_raw(const struct net_req *rq, const char *name)
+{
+    return net_req_param_raw_str(rq, str_from_c(name)); /* inline, so that a literal's length costs nothing */
+}
 /* First member of that name, decoded ('+' is a space). ERR_NOT_FOUND. A query that is not well-formed was refused with 400. */
 NODISCARD enum err net_req_query(struct net_req *rq, const char *name, struct str *out_value);
 size_t net_req_query_count(struct net_req *rq);
 void net_req_query_at(struct net_req *rq, size_t index, struct str *out_name, struct str *out_value);
-struct str net_req_header(const struct net_req *rq,
-                          const char *name); /* first of that name; p NULL without one */
+struct str net_req_header_str(const struct net_req *rq, struct str name);
+static inline struct str net_req_header(const struct net_req *rq,
+                                        const char *name) /* first of that name; p NULL without one */
+{
+    return net_req_header_str(rq, str_from_c(name));
+}
 size_t net_req_header_count(const struct net_req *rq, const char *name); /* how often it occurs */
 size_t net_req_headers(const struct net_req *rq);
 void net_req_header_at(const struct net_req *rq, size_t index, struct str *out_name, struct str *out_value);

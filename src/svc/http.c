@@ -116,6 +116,13 @@ static void on_draining(void *ctx, struct net_req *rq)
         net_reply_problem(rq, ERR_DRAINING, "the service is shutting down");
 }
 
+static void on_refusing(void *ctx, struct net_req *rq, enum net_reject why, struct net_problem *p)
+{
+    struct svc *s = ctx;
+    if (s->def->hooks.refusing)
+        s->def->hooks.refusing(s, s->state, rq, why, p);
+}
+
 static bool is_loopback(const char *bind)
 {
     return strncmp(bind, "127.", 4) == 0 || strncmp(bind, "[::1]", 5) == 0 || strncmp(bind, "localhost:", 10) == 0;
@@ -195,7 +202,8 @@ enum err svc__http_open(struct svc *s)
                   .inflight = on_inflight,
                   .done = on_done,
                   .reject = on_reject,
-                  .draining = on_draining},
+                  .draining = on_draining,
+                  .refusing = on_refusing},
         .clock = s->clock,
     };
     e = net_server_create(&config, &s->server);

@@ -73,6 +73,8 @@ struct svc_hooks {
     void (*readiness_members)(void *state, struct buf *out);
     /* Answers a request that came while draining; NULL: 503 draining. */
     void (*refuse_draining)(struct svc *s, struct net_req *rq);
+    /* Before the server refuses a request by itself: may add headers and details (see net_hooks.refusing). On a loop. */
+    void (*refusing)(struct svc *s, void *state, struct net_req *rq, enum net_reject why, struct net_problem *p);
     /* The new snapshot is in force (svc_config). */
     void (*reloaded)(struct svc *s, void *state);
     /* A task was restarted too often: readiness is already false. */
