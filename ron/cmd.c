@@ -97,7 +97,8 @@ bool cmd_switch(const struct cmd_ctx *ctx, const char *name)
     return false;
 }
 
-int64_t cmd_flag_int(const struct cmd_ctx *ctx, const char *name, int64_t otherwise, int64_t min, int64_t max)
+int64_t cmd_flag_int(const struct cmd_ctx *ctx, const char *name, int64_t otherwise, int64_t min,
+                     int64_t max)
 {
     const char *text = cmd_flag(ctx, name, NULL);
     if (!text)
@@ -211,33 +212,46 @@ static void print_flags(const struct cmd_flag *flags)
 
 static void help_all(void)
 {
-    puts("ron: five services on one machine: a provable ledger, a wallet, a mailbox, a rewarder and an edge.\n");
+    puts("ron: five services on one machine: a provable ledger, a wallet, a mailbox, a rewarder and an "
+         "edge.\n");
     puts("usage: ron <command> [<verb>] [arguments] [--flags]\n");
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
         printf("  %-12s %s\n", groups[i]->noun, groups[i]->summary);
     puts("\nevery command:");
     print_flags(global_flags);
-    puts("\nstart everything:   ron up\nsee it work:        ron demo\nabout one command:  ron help <command>");
+    puts("\nstart everything:   ron up\nsee it work:        ron demo\nabout one command:  ron help "
+         "<command>");
+}
+
+/* "wallet transfer FROM TO AMOUNT"; returns its length. */
+static int synopsis(const struct cmd_group *group, const struct cmd *c, char *out, size_t n)
+{
+    return snprintf(out, n, "%s%s%s%s%s", group->noun, c->verb ? " " : "", c->verb ? c->verb : "",
+                    c->args && *c->args ? " " : "", c->args ? c->args : "");
 }
 
 static void help_group(const struct cmd_group *group)
 {
+    char left[96];
+    int widest = 0;
+    for (const struct cmd *c = group->commands; c && c->run; c++) {
+        int n = synopsis(group, c, left, sizeof left);
+        widest = n > widest ? n : widest;
+    }
     printf("ron %s: %s\n\n", group->noun, group->summary);
     if (group->service)
-        printf("  ron %-22s run the service in the foreground\n", group->noun);
+        printf("  ron %-*s  run the service in the foreground\n", widest, group->noun);
     for (const struct cmd *c = group->commands; c && c->run; c++) {
-        char left[96];
-        snprintf(left, sizeof left, "%s%s%s%s%s", group->noun, c->verb ? " " : "", c->verb ? c->verb : "",
-                 c->args && *c->args ? " " : "", c->args ? c->args : "");
-        printf("  ron %-30s %s\n", left, c->summary);
+        synopsis(group, c, left, sizeof left);
+        printf("  ron %-*s  %s\n", widest, left, c->summary);
     }
 }
 
 static void help_cmd(const struct cmd_group *group, const struct cmd *c)
 {
-    printf("ron %s%s%s: %s\n\nusage: ron %s%s%s %s%s\n", group->noun, c->verb ? " " : "", c->verb ? c->verb : "",
-           c->summary, group->noun, c->verb ? " " : "", c->verb ? c->verb : "", c->args ? c->args : "",
-           c->flags && c->flags->name ? " [--flags]" : "");
+    printf("ron %s%s%s: %s\n\nusage: ron %s%s%s %s%s\n", group->noun, c->verb ? " " : "",
+           c->verb ? c->verb : "", c->summary, group->noun, c->verb ? " " : "", c->verb ? c->verb : "",
+           c->args ? c->args : "", c->flags && c->flags->name ? " [--flags]" : "");
     if (c->flags && c->flags->name) {
         puts("\nflags:");
         print_flags(c->flags);
@@ -266,7 +280,8 @@ static int set_global(struct cmd_ctx *ctx, const char *name, const char *value)
         char *end = NULL;
         long port = strtol(value, &end, 10);
         if (end == value || *end || port < 1 || port > 65000)
-            return cmd_fail(ctx, CMD_USAGE, "--base-port takes a port number from 1 to 65000, not '%s'", value);
+            return cmd_fail(ctx, CMD_USAGE, "--base-port takes a port number from 1 to 65000, not '%s'",
+                            value);
         ctx->global.base_port = (int)port;
     } else
         UNREACHABLE();
@@ -288,7 +303,8 @@ static int take_flag(struct cmd_ctx *ctx, int argc, char **argv, int *io_index)
             nearest_offer(&near, f->name);
         for (const struct cmd_flag *f = global_flags; f->name; f++)
             nearest_offer(&near, f->name);
-        return near.best ? cmd_fail(ctx, CMD_USAGE, "unknown flag --%.*s; did you mean --%s?", (int)n, name, near.best)
+        return near.best ? cmd_fail(ctx, CMD_USAGE, "unknown flag --%.*s; did you mean --%s?", (int)n, name,
+                                    near.best)
                          : cmd_fail(ctx, CMD_USAGE, "unknown flag --%.*s (see --help)", (int)n, name);
     }
     const char *value = NULL;
@@ -298,7 +314,8 @@ static int take_flag(struct cmd_ctx *ctx, int argc, char **argv, int *io_index)
         else if (*io_index + 1 < argc)
             value = argv[++*io_index];
         else
-            return cmd_fail(ctx, CMD_USAGE, "--%s needs a value: --%s %s", flag->name, flag->name, flag->value_name);
+            return cmd_fail(ctx, CMD_USAGE, "--%s needs a value: --%s %s", flag->name, flag->name,
+                            flag->value_name);
     } else if (equals)
         return cmd_fail(ctx, CMD_USAGE, "--%s takes no value", flag->name);
     if (!own)
@@ -324,8 +341,9 @@ static int unknown_noun(const struct cmd_ctx *ctx, const char *noun)
     struct nearest near = nearest_to(noun);
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
         nearest_offer(&near, groups[i]->noun);
-    return near.best ? cmd_fail(ctx, CMD_USAGE, "there is no command '%s'; did you mean '%s'?", noun, near.best)
-                     : cmd_fail(ctx, CMD_USAGE, "there is no command '%s' (ron help lists them)", noun);
+    return near.best
+               ? cmd_fail(ctx, CMD_USAGE, "there is no command '%s'; did you mean '%s'?", noun, near.best)
+               : cmd_fail(ctx, CMD_USAGE, "there is no command '%s' (ron help lists them)", noun);
 }
 
 static int unknown_verb(const struct cmd_ctx *ctx, const char *verb)
@@ -334,7 +352,8 @@ static int unknown_verb(const struct cmd_ctx *ctx, const char *verb)
     for (const struct cmd *c = ctx->group->commands; c && c->run; c++)
         nearest_offer(&near, c->verb);
     return near.best ? cmd_fail(ctx, CMD_USAGE, "there is no '%s'; did you mean '%s'?", verb, near.best)
-                     : cmd_fail(ctx, CMD_USAGE, "there is no '%s' (ron help %s lists them)", verb, ctx->group->noun);
+                     : cmd_fail(ctx, CMD_USAGE, "there is no '%s' (ron help %s lists them)", verb,
+                                ctx->group->noun);
 }
 
 static int run_help(struct cmd_ctx *ctx, int argc, char **argv)

@@ -57,7 +57,24 @@ static void print_console_link(const struct up *up)
         return;
     for (size_t i = 0; i < up->count; i++)
         if (strcmp(svc_def(up->services[i])->name, "console") == 0)
-            printf("\n  open       http://127.0.0.1:%d/#token=%.*s\n", svc_port(up->services[i]), (int)b.n, text);
+            printf("\n  open       http://127.0.0.1:%d/#token=%.*s\n", svc_port(up->services[i]), (int)b.n,
+                   text);
+}
+
+/* What was chosen to start with is needed again to find it. */
+static void print_try(const struct up *up)
+{
+    const struct cmd_global *g = up->global;
+    char flags[PATH_MAX + 64] = "";
+    size_t n = 0;
+    if (g->base_port != 7400)
+        n = (size_t)snprintf(flags, sizeof flags, " --base-port %d", g->base_port);
+    if (!g->amnesia && strcmp(g->data, "ron-data") != 0)
+        snprintf(flags + n, sizeof flags - n, " --data %s", g->data);
+    printf("\n  try        ron demo%s      a day in the life, every claim checked\n"
+           "             ron status%s    health of the services\n"
+           "             ron top%s       live queues, rates and tasks\n",
+           flags, flags, flags);
 }
 
 static void print_screen(const struct up *up)
@@ -69,10 +86,11 @@ static void print_screen(const struct up *up)
     printf(" is up after %.0f ms%s\n\n", ms, up->global->amnesia ? "; nothing is written to disk" : "");
     for (size_t i = 0; i < up->count; i++) {
         const struct svc_def *def = svc_def(up->services[i]);
-        char oap[32] = "";
+        char where[64];
+        int n = snprintf(where, sizeof where, "http://127.0.0.1:%d", svc_port(up->services[i]));
         if (svc_oap_port(up->services[i]))
-            snprintf(oap, sizeof oap, "  OAP %d", svc_oap_port(up->services[i]));
-        printf("  %-10s http://127.0.0.1:%d%s   %s\n", def->name, svc_port(up->services[i]), oap, def->summary);
+            snprintf(where + n, sizeof where - (size_t)n, "  OAP %d", svc_oap_port(up->services[i]));
+        printf("  %-10s %-34s %s\n", def->name, where, def->summary);
     }
     snprintf(token, sizeof token, "%s/operator.token", up->global->data);
     if (up->global->amnesia) {
@@ -82,15 +100,10 @@ static void print_screen(const struct up *up)
         if (svc_data_operator_token(up->data, &b) == ERR_OK)
             printf("\n  token      %.*s\n", (int)b.n, text);
     } else
-        printf("\n  data       %s\n  token      %s   (may do anything; keep it)\n", up->global->data, token);
+        printf("\n  data       %s\n  token      %s   (may do anything; keep it)\n", up->global->data,
+               token);
     print_console_link(up);
-    char flags[64] = "";
-    if (up->global->base_port != 7400)
-        snprintf(flags, sizeof flags, " --base-port %d", up->global->base_port);
-    printf("\n  try        ron demo%s       a day in the life, every claim checked\n"
-           "             ron status%s     health of the services\n"
-           "             ron top%s        live queues, rates and tasks\n",
-           flags, flags, flags);
+    print_try(up);
     puts("\n  Ctrl-C drains and stops. A second one stops at once.");
     fflush(stdout);
 }
@@ -101,7 +114,8 @@ static void reload_all(struct up *up)
         struct buf diff;
         buf_init(&diff, 1 << 20);
         if (svc_reload(up->services[i], &diff) != ERR_OK)
-            fprintf(stderr, "ron: %s keeps its configuration: %s\n", svc_def(up->services[i])->name, svc_last_error());
+            fprintf(stderr, "ron: %s keeps its configuration: %s\n", svc_def(up->services[i])->name,
+                    svc_last_error());
         else if (diff.n)
             printf("ron: %s reloaded: %s", svc_def(up->services[i])->name, buf_cstr(&diff));
         buf_fini(&diff);
@@ -109,16 +123,21 @@ static void reload_all(struct up *up)
     fflush(stdout);
 }
 
-RT_BLOCKS static int drain_all(struct up *up)
+/* In reverse. One who never saw it up has been told why and need not hear how it went down. */
+RT_BLOCKS
+static int drain_all(struct up *up, bool aloud)
 {
     int status = CMD_OK;
-    fputs("\nron: draining", stdout);
+    if (aloud)
+        fputs("\nron: draining", stdout);
     fflush(stdout);
     for (size_t i = up->count; i-- > 0;) {
         int64_t began = clock_mono_ns(clock_real());
         const char *name = svc_def(up->services[i])->name;
         int result = svc_drain(up->services[i]);
-        printf(" %s%s (%.0f ms)", name, result ? " ABORTED" : "", (double)(clock_mono_ns(clock_real()) - began) / 1e6);
+        if (aloud)
+            printf(" %s%s (%.0f ms)", name, result ? " ABORTED" : "",
+                   (double)(clock_mono_ns(clock_real()) - began) / 1e6);
         fflush(stdout);
         if (result)
             status = CMD_FAILED;
@@ -126,11 +145,14 @@ RT_BLOCKS static int drain_all(struct up *up)
         up->services[i] = NULL;
         up_unwire(up->clients[i]);
     }
-    puts(status == CMD_OK ? "\nron: stopped, nothing was aborted" : "\nron: stopped; something did not finish in time");
+    if (aloud)
+        puts(status == CMD_OK ? "\nron: stopped, nothing was aborted"
+                              : "\nron: stopped; something did not finish in time");
     return status;
 }
 
-RT_BLOCKS static int run_up(struct cmd_ctx *ctx, int argc, char **argv)
+RT_BLOCKS
+static int run_up(struct cmd_ctx *ctx, int argc, char **argv)
 {
     struct up up = {.global = cmd_global(ctx), .started_ns = clock_mono_ns(clock_real())};
     const char *why = "";
@@ -152,7 +174,7 @@ RT_BLOCKS static int run_up(struct cmd_ctx *ctx, int argc, char **argv)
                 reload_all(&up);
         svc_host_second_signal_ends();
     }
-    int drained = drain_all(&up);
+    int drained = drain_all(&up, status == CMD_OK);
     svc_data_close(up.data);
     return status == CMD_OK ? drained : status;
 }
@@ -165,7 +187,8 @@ static const struct cmd_flag flags[] = {
 
 static const struct cmd commands[] = {
     {NULL, "", "start everything with embedded defaults",
-     "  ron up\n  ron up --data /var/lib/ron --config /etc/ron.toml\n  ron up --amnesia --base-port 7500", flags, 0, 0, run_up},
+     "  ron up\n  ron up --data /var/lib/ron --config /etc/ron.toml\n  ron up --amnesia --base-port 7500",
+     flags, 0, 0, run_up},
     {.run = NULL},
 };
 
