@@ -232,7 +232,7 @@ static enum err write_index(struct ledger *l, const struct ledger_gen *g, struct
 {
     uint64_t n_units = atomic_load_explicit(&g->n_units, memory_order_acquire);
     uint64_t n_entries = atomic_load_explicit(&g->n_entries, memory_order_acquire), n = n_units + n_entries;
-    struct ledger_index_item *items = malloc(n * sizeof *items);
+    struct ledger_index_item *items = malloc(2 * n * sizeof *items), *sorted = items + n;
     uint8_t *bytes = malloc(ledger_index_run_bytes(n));
     enum err err = items == NULL || bytes == NULL ? ERR_NO_MEMORY : ERR_OK;
     if (err == ERR_OK) {
@@ -242,8 +242,10 @@ static enum err write_index(struct ledger *l, const struct ledger_gen *g, struct
         for (uint64_t i = 0; i < n_entries; i++)
             items[n_units + i] = (struct ledger_index_item){
                 g->entries[i].key, g->entries[i].seq, ledger_gen_place(&g->units[g->entries[i].unit])};
-        qsort(items, n, sizeof *items, ledger_index_item_order);
-        ledger_index_run_build(items, n, 0, g->first_seq, ledger_gen_last_seq(g), bytes);
+        err = ledger_index_sort(items, n, sorted);
+    }
+    if (err == ERR_OK) {
+        ledger_index_run_build(sorted, n, 0, g->first_seq, ledger_gen_last_seq(g), bytes);
         struct run_file f = {runs_of(l)->next_number++, 0, ledger_index_run_bytes(n), {{0}}};
         ends_hash(bytes, f.bytes, INDEX_RUN_FOOTER, &f.sha256);
         char path[STORE_PATH_MAX];

@@ -7,7 +7,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "base/check.h"
 #include "services/ledger/ledger.h"
@@ -32,8 +31,8 @@ struct group {
     struct ledger_job *const *jobs;
     uint32_t n_jobs;
     uint64_t first_seq, last_ms;
-    uint32_t n_entries, n_units, n_rows;
-    struct bytes *parts;
+    uint32_t n_entries, n_units, n_rows, n_parts;
+    struct bytes *parts; /* of the payload, n_units at most */
     enum err node_err;
 };
 
@@ -68,66 +67,31 @@ static enum err verify(struct group *g)
     return ERR_OK;
 }
 
+/* Records of one job stand one behind the other: mostly a job is one part of the frame. */
+static void add_record(struct group *g, struct bytes record)
+{
+    struct bytes *last = g->n_parts == 0 ? NULL : &g->parts[g->n_parts - 1];
+    if (last != NULL && last->p + last->n == record.p)
+        last->n += record.n;
+    else
+        g->parts[g->n_parts++] = record;
+}
+
 static enum err grow_tree(struct group *g)
 {
     struct ledger_node_sink sink = {node_put, g};
-    uint32_t part = 0;
     for (uint32_t i = 0; i < g->n_jobs; i++) {
         const struct ledger_job *job = g->jobs[i];
         for (uint32_t k = 0; k < job->n_units; k++) {
             const struct ledger_job_unit *u = &job->units[k];
             if (u->verdict != VERDICT_COMMITTED)
                 continue;
-            g->parts[part++] = bytes_of(u->p.record, u->p.len);
+            add_record(g, bytes_of(u->p.record, u->p.len));
             for (uint32_t e = 0; e < u->n; e++)
                 ledger_frontier_append(&g->l->frontier, &u->p.entries[e].leaf_hash, &sink);
         }
     }
     return g->node_err;
-}
-
-/* The generation's log of new state values, for its state run. */
-static struct ledger_gen_log *gen_log_for(struct ledger *l, struct ledger_gen *gen)
-{
-    struct ledger_gen_log *log = l->gen_log_last;
-    if (log != NULL && log->gen == gen)
-        return log;
-    log = calloc(1, sizeof *log);
-    CHECK(log != NULL);
-    log->cap = (uint64_t)gen->capacity * EFFECTS_PER_ENTRY;
-    log->v = mmap(NULL, log->cap * sizeof *log->v, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CHECK(log->v != MAP_FAILED);
-    log->gen = gen;
-    ledger_gen_ref(gen);
-    if (l->gen_log_last !=
-        NULL) { /* the one before is complete: hand it over (at most 3 are frozen at once) */
-        struct ledger_gen_log *done = l->gen_log_last;
-        if (l->gen_tx != NULL)
-            CHECK(rt_chan_try_send(l->gen_tx, done) == ERR_OK);
-        else
-            l->gen_log_done = done; /* while opening there is no checkpointer yet */
-    }
-    l->gen_log_last = log;
-    return log;
-}
-
-void ledger_log_changes(struct ledger *l, struct ledger_gen *gen, const struct ledger_effect *fx,
-                        uint32_t n_fx, uint64_t seq_end)
-{
-    struct ledger_gen_log *log = gen_log_for(l, gen);
-    uint64_t n = atomic_load_explicit(&log->n, memory_order_relaxed);
-    CHECK(n + n_fx <= log->cap);
-    for (uint32_t i = 0; i < n_fx; i++) {
-        struct ledger_state_record *hold = NULL;
-        if (fx[i].type == FX_HOLD) {
-            hold = malloc(sizeof *hold);
-            CHECK(hold != NULL);
-            ledger_state_record_of(l->state, &fx[i], seq_end, hold);
-        }
-        log->v[n + i] = (struct ledger_change){fx[i], seq_end, hold};
-    }
-    atomic_store_explicit(&log->n, n + n_fx, memory_order_release);
 }
 
 static enum err settle(struct group *g, struct store_pos pos)
@@ -208,7 +172,7 @@ static enum err write_group(struct group *g) RT_BLOCKS
                                 .prev_root = l->last_root,
                                 .new_root = head.root};
     struct store_pos pos;
-    err = store_sink_append(l->sink, &frame, g->parts, g->n_units, &pos);
+    err = store_sink_append(l->sink, &frame, g->parts, g->n_parts, &pos);
     if (err != ERR_OK)
         return ledger_enter_safe_mode(l, CAUSE_IO_ERROR, err_name(err)), err;
     struct ledger_group_row row = {head.seq,    head.group_no, head.ledger_ms,

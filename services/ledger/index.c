@@ -98,6 +98,12 @@ bool ledger_view_find_entry(const struct ledger_view *v, struct core_key key, st
     return find_in_runs(v, key, out);
 }
 
+void ledger_view_prefetch(const struct ledger_view *v, struct core_key idem, struct core_key id)
+{
+    for (uint32_t i = 0; i < v->n_gens && i < 4; i++)
+        ledger_gen_prefetch(v->gens[i], idem, id);
+}
+
 /* A copy of the current view with its own references. Views are changed by few and seldom: copying under the lock is short. */
 static void view_copy(const struct ledger_view *from, struct ledger_view *to)
 {

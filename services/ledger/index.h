@@ -61,6 +61,8 @@ ledger_view_open_gen(const struct ledger_view *v); /* the newest generation; NUL
 
 bool ledger_view_find_unit(const struct ledger_view *v, struct core_key key, struct ledger_found *out);
 bool ledger_view_find_entry(const struct ledger_view *v, struct core_key key, struct ledger_found *out);
+void ledger_view_prefetch(const struct ledger_view *v, struct core_key idem,
+                          struct core_key id); /* a hint */
 bool ledger_gen_found_unit(const struct ledger_gen *g, struct core_key key, struct ledger_found *out);
 bool ledger_gen_found_entry(const struct ledger_gen *g, struct core_key key, struct ledger_found *out);
 

@@ -9,8 +9,8 @@
 enum {
     RANK_JOBS = 31,
     RANK_PENDING = 32,
-    ARENA_CHUNK = 16 << 10,
-    ARENA_MAX = 24 << 20, /* 1024 entries of the largest kind, several times over */
+    ARENA_CHUNK = 512 << 10, /* a batch of 256; pages that a small job does not touch cost nothing */
+    ARENA_MAX = 24 << 20,    /* 1024 entries of the largest kind, several times over */
 };
 
 enum err ledger_jobs_init(struct ledger_jobs *js, uint32_t max)

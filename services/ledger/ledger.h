@@ -108,19 +108,21 @@ struct ledger_group_row {
     struct sha256 root;
 };
 
-/* State values that changed in a generation, in order; what a state run is made of. */
+/* State values that changed in a generation, newest last per key (gen_log.c); what a state run is made of. */
 struct ledger_change {
     struct ledger_effect fx;
     uint64_t seq_end;
     struct ledger_state_record
         *hold; /* FX_HOLD: the record itself, since the hold's place may be taken by another */
 };
+enum { GEN_LOG_RECENT_BITS = 16 };
 struct ledger_gen_log {
     struct ledger_gen_log *next;
     struct ledger_gen *gen;
     struct ledger_change *v; /* reserved, touched as it fills */
     uint64_t cap;
     _Atomic uint64_t n;
+    uint32_t recent[1 << GEN_LOG_RECENT_BITS]; /* 1 + place of a key's last value */
 };
 
 enum { ROUND_JOBS_MAX = 256, ROUND_ENTRIES_MAX = 8192, ROUND_EXPIRE_MAX = 256 };

@@ -47,18 +47,35 @@ static enum err static_checks(struct ledger_job *job)
     return ERR_OK;
 }
 
-static bool build_records(struct ledger_job *job)
+/* What the units of a job are written into: their records one behind the other, as the journal will have them. */
+struct workshop {
+    uint8_t *record;
+    struct core_prepared_entry *entries;
+    struct ledger_effect *fx;
+};
+
+static bool workshop_open(struct ledger_job *job, struct workshop *w)
 {
-    for (uint32_t i = 0; i < job->n_units; i++) {
-        struct ledger_job_unit *u = &job->units[i];
-        u->p.entries = arena_alloc(&job->arena, u->u.n * sizeof *u->p.entries);
-        u->p.record = arena_alloc(&job->arena, ledger_record_bound(&u->u, &job->who));
-        u->fx = arena_alloc(&job->arena, u->u.n * EFFECTS_PER_ENTRY * sizeof *u->fx);
-        if (u->p.entries == NULL || u->p.record == NULL || u->fx == NULL)
-            return false;
-        ledger_record_build(&u->u, &job->who, job->own, &u->p);
-    }
-    return true;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < job->n_units; i++)
+        bytes += ledger_record_bound(&job->units[i].u, &job->who);
+    w->record = arena_alloc(&job->arena, bytes);
+    w->entries = arena_alloc(&job->arena, job->n_entries * sizeof *w->entries);
+    w->fx = arena_alloc(&job->arena, job->n_entries * EFFECTS_PER_ENTRY * sizeof *w->fx);
+    return w->record != NULL && w->entries != NULL && w->fx != NULL;
+}
+
+static void build_unit(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u,
+                       struct workshop *w)
+{
+    u->p.record = w->record;
+    u->p.entries = w->entries;
+    u->fx = w->fx;
+    ledger_record_build(&u->u, &job->who, job->own, &u->p);
+    ledger_state_hash_names(l->state, &u->u, &u->p);
+    w->record += u->p.len;
+    w->entries += u->u.n;
+    w->fx += (size_t)u->u.n * EFFECTS_PER_ENTRY;
 }
 
 static void judge_capability(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u)
@@ -170,6 +187,8 @@ static void judge_unit(struct ledger *l, struct ledger_job *job, struct ledger_j
         reject_unit(u, ERR_UNAVAILABLE, "disk");
 }
 
+enum { LOOK_AHEAD = 4 }; /* units: long enough for a line to come from memory */
+
 bool ledger_prevalidate(struct ledger *l, struct ledger_job *job)
 {
     CHECK_MAGIC(job, LEDGER_JOB_MAGIC);
@@ -184,13 +203,21 @@ bool ledger_prevalidate(struct ledger *l, struct ledger_job *job)
         ledger_job_refuse(job, err, NULL, NULL);
         return false;
     }
-    if (!name_units(job) || !build_records(job)) {
+    struct workshop w;
+    if (!name_units(job) || !workshop_open(job, &w)) {
         ledger_job_refuse(job, ERR_BUSY, "queue", "inflight");
         return false;
     }
-    ledger_job_pend(&l->jobs, job);
     job->view = ledger_index_pin(&l->index);
     for (uint32_t i = 0; i < job->n_units; i++)
+        build_unit(l, job, &job->units[i], &w);
+    ledger_job_pend(&l->jobs, job);
+    for (uint32_t i = 0; i < job->n_units; i++) {
+        if (i + LOOK_AHEAD < job->n_units) {
+            const struct core_prepared *p = &job->units[i + LOOK_AHEAD].p;
+            ledger_view_prefetch(job->view, p->idem_key, p->entries[0].id_key);
+        }
         judge_unit(l, job, &job->units[i]);
+    }
     return true;
 }

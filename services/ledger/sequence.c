@@ -200,11 +200,13 @@ static void judge_job(struct ledger *l, struct ledger_job *job, struct ledger_ge
 {
     struct judging j = {l, gen, ledger_index_pin(&l->index), now_ms};
     for (uint32_t i = 0; i < job->n_units; i++) {
-        if (i + 1 < job->n_units) {
-            const struct ledger_job_unit *next = &job->units[i + 1];
-            ledger_gen_prefetch(gen, next->p.idem_key, next->p.entries[0].id_key);
-            ledger_state_prefetch(l->state, &next->u);
+        if (i + 4 < job->n_units) {
+            const struct ledger_job_unit *soon = &job->units[i + 4];
+            ledger_gen_prefetch(gen, soon->p.idem_key, soon->p.entries[0].id_key);
+            ledger_state_prefetch_accounts(l->state, &soon->u, &soon->p);
         }
+        if (i + 2 < job->n_units)
+            ledger_state_prefetch_rows(l->state, &job->units[i + 2].u, &job->units[i + 2].p);
         if (job->units[i].verdict == VERDICT_NONE)
             judge_unit(&j, job, &job->units[i]);
     }

@@ -1,6 +1,6 @@
 /*
  * The framed door (app 0x0401): ingest, account, unit, head, subscribe, consistency as protobuf messages. Requests go the same way
- * as over HTTP; here is only the form. Unpacking takes its memory from the job's arena, so a request costs no malloc per field.
+ * as over HTTP; here is only the form. Ingest, which is most of the traffic, is read and written in place (ingest_wire.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "base/hex.h"
 #include "ron/ledger.pb-c.h"
 #include "services/ledger/api/api.h"
+#include "services/ledger/api/ingest_wire.h"
 #include "services/ledger/stream.h"
 
 enum { OP_INGEST = 1, OP_ACCOUNT, OP_UNIT, OP_HEAD, OP_SUBSCRIBE, OP_CONSISTENCY };
@@ -60,76 +61,9 @@ static ProtobufCBinaryData hash_of(struct arena *a, const struct sha256 *h)
 
 /* ---- ingest ---- */
 
-static enum err decode_entry(const Ron__Ledger__V1__Entry *in, struct core_entry *e)
-{
-    if ((unsigned)in->kind >= CORE_KIND_COUNT)
-        return ERR_BAD_REQUEST;
-    *e = (struct core_entry){text_of(in->id),
-                             in->ts,
-                             (enum core_kind)in->kind,
-                             text_of(in->account),
-                             text_of(in->to),
-                             text_of(in->asset),
-                             {(unsigned __int128)in->amount_hi << 64 | in->amount},
-                             in->nonce,
-                             text_of(in->ref_id),
-                             in->hold_until};
-    return ERR_OK;
-}
-
 static enum err decode(struct ledger_job *job)
 {
-    ProtobufCAllocator alloc = allocator_of(&job->arena);
-    Ron__Ledger__V1__IngestRequest *in =
-        ron__ledger__v1__ingest_request__unpack(&alloc, job->body.n, job->body.p);
-    if (in == NULL) {
-        job->why_key = "reason";
-        job->why = "not an IngestRequest";
-        return ERR_BAD_REQUEST;
-    }
-    size_t total = 0;
-    for (size_t i = 0; i < in->n_units; i++)
-        total += in->units[i]->n_entries;
-    if (in->n_units > CORE_UNIT_ENTRIES_MAX || total > job->ledger->set.max_entries)
-        return ERR_TOO_LARGE;
-    if (in->n_units == 0 || (in->proof && total > 64)) {
-        job->why_key = "member";
-        job->why = in->n_units == 0 ? "units" : "proof";
-        return ERR_BAD_REQUEST;
-    }
-    job->want_balances = in->balances;
-    job->want_proof = in->proof;
-    struct core_entry *entries = arena_array(&job->arena, total + 1, sizeof *entries);
-    job->units = arena_array(&job->arena, in->n_units, sizeof *job->units);
-    if (entries == NULL || job->units == NULL)
-        return ERR_BUSY;
-    for (size_t i = 0; i < in->n_units; i++) {
-        const Ron__Ledger__V1__Unit *u = in->units[i];
-        struct core_unit *c = &job->units[i].u;
-        *c = (struct core_unit){
-            text_of(u->idem_id), {NULL, 0}, u->not_after, entries, (uint32_t)u->n_entries};
-        if (u->meta.len != 0) {
-            char *meta =
-                u->meta.len > CORE_META_MAX ? NULL : arena_alloc(&job->arena, CORE_META_TEXT_MAX + 4);
-            if (meta == NULL) {
-                job->fault = (struct core_fault){0, "meta", "length"};
-                job->fault_unit = (uint32_t)i;
-                job->has_fault = true;
-                return ERR_BAD_REQUEST;
-            }
-            c->meta = str_of(meta, base64_encode(u->meta.data, u->meta.len, meta));
-        }
-        for (size_t k = 0; k < u->n_entries; k++, entries++)
-            if (decode_entry(u->entries[k], entries) != ERR_OK) {
-                job->fault = (struct core_fault){(uint32_t)k, "kind", "unknown"};
-                job->fault_unit = (uint32_t)i;
-                job->has_fault = true;
-                return ERR_BAD_REQUEST;
-            }
-    }
-    job->n_units = (uint32_t)in->n_units;
-    job->n_entries = (uint32_t)total;
-    return ERR_OK;
+    return ledger_ingest_decode(job, job->ledger->set.max_entries);
 }
 
 static void fill_balances(struct ledger_job *job, const struct ledger_job_unit *u,
@@ -235,42 +169,69 @@ static void reply_problem(struct net_oap_req *rq, enum err err, struct bytes det
     net_oap_reply_problem_full(rq, &p);
 }
 
+/* Appends one result; plain ones by hand, all others by way of a message. */
+static bool put_result(struct buf *b, struct ledger_job *job, const struct ledger_job_unit *u) RT_BLOCKS
+{
+    if (ledger_result_is_plain(job, u)) {
+        size_t n = ledger_result_size(job, u);
+        uint8_t *p = buf_reserve(b, n);
+        if (p == NULL)
+            return false;
+        ledger_result_put(p, job, u);
+        buf_commit(b, n);
+        return true;
+    }
+    Ron__Ledger__V1__Result r, *one = &r;
+    Ron__Ledger__V1__IngestResponse out = RON__LEDGER__V1__INGEST_RESPONSE__INIT;
+    fill_result(job, u, &r);
+    out.n_results = 1; /* repeated fields of a message may be written one after the other */
+    out.results = &one;
+    size_t n = ron__ledger__v1__ingest_response__get_packed_size(&out);
+    uint8_t *p = buf_reserve(b, n);
+    if (p == NULL)
+        return false;
+    ron__ledger__v1__ingest_response__pack(&out, p);
+    buf_commit(b, n);
+    return true;
+}
+
+static void reply_results(struct ledger_job *job) RT_BLOCKS
+{
+    struct net_oap_req *rq = job->door;
+    struct buf b;
+    size_t plain = 0;
+    bool all = true, whole = true;
+    enum err reason;
+    buf_init(&b, 16 << 20);
+    for (uint32_t i = 0; i < job->n_units; i++) {
+        all = all && job->units[i].verdict != VERDICT_REJECTED;
+        plain += ledger_result_is_plain(job, &job->units[i]) ? ledger_result_size(job, &job->units[i]) : 0;
+    }
+    if (plain > 0)
+        whole = buf_reserve(&b, plain) != NULL; /* once, not doubling on the way */
+    for (uint32_t i = 0; whole && i < job->n_units; i++)
+        whole = put_result(&b, job, &job->units[i]);
+    if (!whole)
+        reply_problem(rq, ERR_OUTCOME_UNKNOWN, bytes_of(NULL, 0), bytes_of(NULL, 0));
+    else if (ledger_job_refused_alike(job, &reason))
+        reply_problem(rq, reason, bytes_of(NULL, 0), buf_bytes(&b));
+    else
+        net_oap_reply(rq, all ? 200 : 207, buf_bytes(&b));
+    buf_fini(&b);
+}
+
 static void reply_ingest(struct net_msg *m) RT_BLOCKS
 {
     struct ledger_job *job = (struct ledger_job *)((char *)m - offsetof(struct ledger_job, msg));
     CHECK_MAGIC(job, LEDGER_JOB_MAGIC);
-    struct net_oap_req *rq = job->door;
-    struct buf b;
-    buf_init(&b, 16 << 20);
-    if (job->err != ERR_OK) {
-        reply_problem(rq, job->err, ledger_json_job_details(job, &b), bytes_of(NULL, 0));
-        buf_fini(&b);
-        ledger_job_free(job);
-        return;
-    }
-    Ron__Ledger__V1__IngestResponse out = RON__LEDGER__V1__INGEST_RESPONSE__INIT;
-    out.results = arena_array(&job->arena, job->n_units, sizeof *out.results);
-    Ron__Ledger__V1__Result *v = arena_array(&job->arena, job->n_units, sizeof *v);
-    bool all = true;
-    for (uint32_t i = 0; out.results != NULL && v != NULL && i < job->n_units; i++) {
-        all = all && job->units[i].verdict != VERDICT_REJECTED;
-        fill_result(job, &job->units[i], &v[i]);
-        out.results[out.n_results++] = &v[i];
-    }
-    size_t n = ron__ledger__v1__ingest_response__get_packed_size(&out);
-    uint8_t *p = buf_reserve(&b, n);
-    enum err reason;
-    if (p == NULL || out.n_results != job->n_units) {
-        reply_problem(rq, ERR_OUTCOME_UNKNOWN, bytes_of(NULL, 0), bytes_of(NULL, 0));
+    if (job->err == ERR_OK) {
+        reply_results(job);
     } else {
-        ron__ledger__v1__ingest_response__pack(&out, p);
-        buf_commit(&b, n);
-        if (ledger_job_refused_alike(job, &reason))
-            reply_problem(rq, reason, bytes_of(NULL, 0), buf_bytes(&b));
-        else
-            net_oap_reply(rq, all ? 200 : 207, buf_bytes(&b));
+        struct buf b;
+        buf_init(&b, 4096);
+        reply_problem(job->door, job->err, ledger_json_job_details(job, &b), bytes_of(NULL, 0));
+        buf_fini(&b);
     }
-    buf_fini(&b);
     ledger_job_free(job);
 }
 
@@ -465,7 +426,8 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     struct arena a;
     struct ledger_unit_facts f;
     arena_init(&a, 64 << 10, 64 << 20);
-    uint64_t ledger_ms = atomic_load(&l->ledger_ms); /* before the look: a later one could hide a commit in between */
+    uint64_t ledger_ms =
+        atomic_load(&l->ledger_ms); /* before the look: a later one could hide a commit in between */
     bool pending = ledger_jobs_is_pending(&l->jobs, ledger_canon_idem_key(r->text));
     enum err err = ledger_find_unit(l, r->text, &a, &f);
     int64_t now = l->deps.clock->mono_ns(l->deps.clock->ctx);
@@ -510,8 +472,7 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
         reply_packed(r->rq, &out.base);
     } else if (err == ERR_OK || err == ERR_NOT_FOUND) {
         char details[64];
-        int n = snprintf(details, sizeof details, "{\"ledger_ms\":%llu}",
-                         (unsigned long long)ledger_ms);
+        int n = snprintf(details, sizeof details, "{\"ledger_ms\":%llu}", (unsigned long long)ledger_ms);
         reply_problem(r->rq, ERR_NOT_FOUND, bytes_of(details, (size_t)n), bytes_of(NULL, 0));
     } else {
         net_oap_reply_problem(r->rq, ERR_UNAVAILABLE, "the journal cannot be read");

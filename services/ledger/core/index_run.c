@@ -1,5 +1,6 @@
 #include "services/ledger/core/index_run.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -26,6 +27,51 @@ int ledger_index_item_order(const void *a, const void *b)
     const struct ledger_index_item *x = a, *y = b;
     int c = core_key_cmp(x->key, y->key);
     return c != 0 ? c : (x->seq > y->seq) - (x->seq < y->seq);
+}
+
+static unsigned sort_bits(uint64_t n)
+{
+    unsigned bits = 1;
+    while (bits < 20 && n >> bits > 4)
+        bits++;
+    return bits;
+}
+
+static void sort_few(struct ledger_index_item *v, uint64_t n)
+{
+    if (n > 32) { /* somebody searched for ids that hash alike: slower, but not quadratic */
+        qsort(v, n, sizeof *v, ledger_index_item_order);
+        return;
+    }
+    for (uint64_t i = 1; i < n; i++) {
+        struct ledger_index_item x = v[i];
+        uint64_t k = i;
+        for (; k > 0 && ledger_index_item_order(&v[k - 1], &x) > 0; k--)
+            v[k] = v[k - 1];
+        v[k] = x;
+    }
+}
+
+/* Keys are hashes: their first bits alone put every item within a few places of where it belongs. */
+enum err ledger_index_sort(const struct ledger_index_item *items, uint64_t n, struct ledger_index_item *out)
+{
+    unsigned shift = 64 - sort_bits(n);
+    uint64_t buckets = UINT64_C(1) << (64 - shift);
+    uint32_t *at = calloc(buckets + 1, sizeof *at);
+    if (at == NULL)
+        return ERR_NO_MEMORY;
+    CHECK(n <= UINT32_MAX);
+    for (uint64_t i = 0; i < n; i++)
+        at[(__builtin_bswap64(items[i].key.w[0]) >> shift) + 1]++;
+    for (uint64_t b = 0; b < buckets; b++)
+        at[b + 1] += at[b];
+    for (uint64_t i = 0; i < n; i++)
+        out[at[__builtin_bswap64(items[i].key.w[0]) >> shift]++] = items[i];
+    for (uint64_t b = 0, from = 0; b < buckets;
+         from = at[b++]) /* each count has moved to its bucket's end */
+        sort_few(out + from, at[b] - from);
+    free(at);
+    return ERR_OK;
 }
 
 static uint64_t block_of(struct core_key key, uint64_t blocks)

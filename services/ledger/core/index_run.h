@@ -36,7 +36,10 @@ struct ledger_index_run {
 };
 
 size_t ledger_index_run_bytes(uint64_t n);
-int ledger_index_item_order(const void *a, const void *b); /* for qsort: key, then seq */
+int ledger_index_item_order(const void *a, const void *b);
+/* Sorts n items from `items` into `out`. ERR_NO_MEMORY: nothing happened. */
+NODISCARD enum err ledger_index_sort(const struct ledger_index_item *items, uint64_t n,
+                                     struct ledger_index_item *out); /* for qsort: key, then seq */
 /* `items` in order. Writes ledger_index_run_bytes(n). */
 void ledger_index_run_build(const struct ledger_index_item *items, uint64_t n, uint32_t tier,
                             uint64_t first_seq, uint64_t last_seq, uint8_t *out);

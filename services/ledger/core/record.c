@@ -65,6 +65,7 @@ void ledger_record_build(const struct core_unit *u, const struct core_caller *wh
     ledger_canon_fp(u, &out->fp);
     unit_hash(u, who, &out->fp, &out->unit);
     out->idem_key = ledger_canon_idem_key(u->idem_id);
+    out->hashed = false;
 
     uint8_t *r = out->record;
     le16_put(r + 4, (uint16_t)u->n);
@@ -78,15 +79,13 @@ void ledger_record_build(const struct core_unit *u, const struct core_caller *wh
     p = put_bytes(p, who->kid.p, who->kid.n);
     p = put_bytes(p, u->meta.p, u->meta.n);
 
-    char text[1 + CORE_LEAF_MAX];
-    text[0] = 0; /* the leaf's domain separator, so that one pass hashes both */
     for (uint32_t i = 0; i < u->n; i++) {
         const struct core_entry *e = &u->entries[i];
         struct core_prepared_entry *pe = &out->entries[i];
-        size_t n = ledger_canon_leaf(e, &out->unit, text + 1);
-        sha256_of(text, 1 + n, &pe->leaf_hash);
+        size_t n = ledger_canon_leaf(e, &out->unit, (char *)p + 2);
+        p[1] = 0; /* the leaf's domain separator stands where the length comes: one pass hashes both */
+        sha256_of(p + 1, 1 + n, &pe->leaf_hash);
         be16_put(p, (uint16_t)n);
-        memcpy(p + 2, text + 1, n);
         pe->leaf_at = (uint32_t)(p + 2 - r);
         pe->leaf_len = (uint16_t)n;
         p += 2 + n;
@@ -200,6 +199,7 @@ enum err ledger_record_decode(struct bytes b, struct core_entry *entries, char *
     out->unit = unit;
     out->idem_key = ledger_canon_idem_key(u.idem_id);
     out->id_twice = keys_repeat(out->entries, r.n);
+    out->hashed = false;
     union { /* the record is only read through it */
         const uint8_t *c;
         uint8_t *m;

@@ -21,7 +21,8 @@ enum { RECORD_HEADER = 52, RECORD_OWN = 1 };
 struct core_prepared_entry {
     struct core_key id_key, ref_key; /* ref_key only with ref_id */
     struct sha256 leaf_hash;
-    uint32_t leaf_at; /* offset of the leaf in the record */
+    uint64_t account_hash, to_hash; /* where the state looks for them; with `hashed` */
+    uint32_t leaf_at;               /* offset of the leaf in the record */
     uint16_t leaf_len;
 };
 
@@ -29,6 +30,7 @@ struct core_prepared {
     struct core_key idem_key;
     struct sha256 fp, unit;
     bool id_twice;   /* two entries share an id */
+    bool hashed;     /* ledger_state_hash_names() was here */
     uint8_t *record; /* bytes for the journal */
     uint32_t len;
     struct core_prepared_entry *entries; /* n of the unit; the caller's array */

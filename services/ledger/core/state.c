@@ -153,7 +153,8 @@ uint32_t ledger_state__asset_find(const struct ledger_state *s, struct str name)
 
 uint32_t ledger_state__asset_make(struct ledger_state *s, struct str name)
 {
-    uint32_t i = ledger_slab_take(&s->assets);
+    uint32_t i =
+        s->assets.n == UINT16_MAX ? 0 : ledger_slab_take(&s->assets); /* effects name it in 16 bits */
     if (i == 0)
         return 0;
     struct asset *a = asset_at(s, i);

@@ -36,7 +36,9 @@ enum ledger_effect_type { FX_ROW, FX_LANE, FX_SUPPLY, FX_HOLD, FX_REVERSAL };
 
 /* One value, before and after. a/b: available/held, counter/-, minted/burned, remaining/-, reversed/-. */
 struct ledger_effect {
-    uint32_t type, index;
+    uint16_t type;
+    uint16_t asset; /* of rows */
+    uint32_t index;
     struct ledger_wide old_a, old_b, new_a, new_b;
 };
 enum { EFFECTS_PER_ENTRY = 3 };
@@ -77,7 +79,14 @@ NODISCARD enum err ledger_state_apply(struct ledger_state *s, const struct core_
                                       uint64_t seq, uint64_t now_ms, const struct ledger_limits *limits,
                                       struct ledger_effect *out_fx, uint32_t *out_n,
                                       struct ledger_reject *out_reject);
-void ledger_state_prefetch(struct ledger_state *s, const struct core_unit *u);
+/* Fills in the hashes under which the state finds the unit's accounts. Any thread; without it, apply does it itself. */
+void ledger_state_hash_names(const struct ledger_state *s, const struct core_unit *u,
+                             struct core_prepared *p);
+/* Sequencer: asks for the accounts of a unit that is judged soon, and then for their rows. Only hints. */
+void ledger_state_prefetch_accounts(const struct ledger_state *s, const struct core_unit *u,
+                                    const struct core_prepared *p);
+void ledger_state_prefetch_rows(const struct ledger_state *s, const struct core_unit *u,
+                                const struct core_prepared *p);
 
 /* Committer: do the effects conserve every asset? (Before the flush; ERR_CORRUPT is a broken invariant.) */
 NODISCARD enum err ledger_state_conserves(struct ledger_state *s, const struct ledger_effect *fx,

@@ -9,6 +9,13 @@ static void remember(struct ledger_state *s, enum undo_type type, uint32_t index
     s->undo[s->n_undo++] = (struct undo){type, index, owner, a, b};
 }
 
+/* An account an entry names, and where it is once somebody looked. */
+struct party {
+    struct str name;
+    uint64_t hash;
+    uint32_t account; /* 0: not looked for, or not there */
+};
+
 /* One unit being judged. */
 struct judge {
     struct ledger_state *s;
@@ -19,6 +26,7 @@ struct judge {
     struct ledger_reject *reject;
     struct str last_asset; /* units rarely change the asset between entries */
     uint32_t last_asset_index;
+    struct party payer, payee; /* `account` and `to` of the entry being judged */
 };
 
 static enum err refuse(struct judge *j, enum err reason)
@@ -33,17 +41,19 @@ static enum err refuse_limit(struct judge *j, const char *which)
     return refuse(j, ERR_LIMIT_REACHED);
 }
 
-static void effect(struct judge *j, enum ledger_effect_type type, uint32_t index, struct ledger_wide old_a,
-                   struct ledger_wide old_b, struct ledger_wide new_a, struct ledger_wide new_b)
+static void effect(struct judge *j, enum ledger_effect_type type, uint32_t asset, uint32_t index,
+                   struct ledger_wide old_a, struct ledger_wide old_b, struct ledger_wide new_a,
+                   struct ledger_wide new_b)
 {
-    j->fx[j->n++] = (struct ledger_effect){(uint32_t)type, index, old_a, old_b, new_a, new_b};
+    j->fx[j->n++] =
+        (struct ledger_effect){(uint16_t)type, (uint16_t)asset, index, old_a, old_b, new_a, new_b};
 }
 
 static void row_set(struct judge *j, uint32_t i, u128 available, u128 held)
 {
     struct row *r = row_at(j->s, i);
     remember(j->s, UNDO_ROW, i, 0, r->available, r->held);
-    effect(j, FX_ROW, i, r->available, r->held, wide(available), wide(held));
+    effect(j, FX_ROW, r->asset, i, r->available, r->held, wide(available), wide(held));
     r->available = wide(available);
     r->held = wide(held);
 }
@@ -57,17 +67,23 @@ static uint32_t asset_of(struct judge *j, struct str name)
     return j->last_asset_index;
 }
 
-static enum err row_wanted(struct judge *j, struct str account, uint32_t asset, uint32_t *out_row)
+static uint32_t account_of(const struct judge *j, struct party *p)
+{
+    if (p->account == 0)
+        p->account = ledger_state__account_find(j->s, p->hash, p->name);
+    return p->account;
+}
+
+static enum err row_wanted(struct judge *j, struct party *who, uint32_t asset, uint32_t *out_row)
 {
     struct ledger_state *s = j->s;
-    uint64_t hash = name_hash(s, account);
-    uint32_t a = ledger_state__account_find(s, hash, account);
+    uint32_t a = account_of(j, who);
     uint32_t r = ledger_state__row_find(s, a, asset);
     if (r == 0) {
         if (s->rows.n >= j->limits->max_accounts)
             return refuse_limit(j, "max_accounts");
         if (a == 0) {
-            a = ledger_state__account_make(s, hash, account);
+            a = who->account = ledger_state__account_make(s, who->hash, who->name);
             if (a == 0)
                 return refuse_limit(j, "memory");
             remember(s, NEW_ACCOUNT, a, 0, zero, zero);
@@ -82,13 +98,10 @@ static enum err row_wanted(struct judge *j, struct str account, uint32_t asset, 
 }
 
 /* Only what exists can give. */
-static uint32_t row_known(struct judge *j, struct str account, struct str asset)
+static uint32_t row_known(struct judge *j, struct party *who, struct str asset)
 {
-    struct ledger_state *s = j->s;
     uint32_t i = asset_of(j, asset);
-    return i == 0 ? 0
-                  : ledger_state__row_find(s, ledger_state__account_find(s, name_hash(s, account), account),
-                                           i);
+    return i == 0 ? 0 : ledger_state__row_find(j->s, account_of(j, who), i);
 }
 
 static enum err nonce_refuse(struct judge *j, const struct core_entry *e, uint64_t last, enum err reason)
@@ -104,8 +117,7 @@ static enum err nonce_take(struct judge *j, const struct core_entry *e)
     struct ledger_state *s = j->s;
     uint16_t lane = (uint16_t)(e->nonce >> CORE_LANE_SHIFT);
     uint64_t counter = e->nonce & CORE_COUNTER_MASK;
-    uint64_t hash = name_hash(s, e->account);
-    uint32_t a = ledger_state__account_find(s, hash, e->account);
+    uint32_t a = account_of(j, &j->payer);
     struct account *acc = a == 0 ? NULL : account_at(s, a);
     uint32_t i = 0, n_lanes = 0;
     uint64_t last = 0;
@@ -144,7 +156,7 @@ static enum err nonce_take(struct judge *j, const struct core_entry *e)
     /* A lane effect names the account (first lane) or, with the top bit, the lane record. */
     uint32_t index = first ? a : i | UINT32_C(0x80000000);
     remember(s, UNDO_LANE, index, 0, wide(last), zero);
-    effect(j, FX_LANE, index, wide(last), zero, wide(counter), zero);
+    effect(j, FX_LANE, 0, index, wide(last), zero, wide(counter), zero);
     if (first)
         acc->counter = counter;
     else
@@ -160,25 +172,25 @@ static enum err funds_refuse(struct judge *j, struct str account, struct str ass
     return refuse(j, ERR_INSUFFICIENT_FUNDS);
 }
 
-static enum err debit(struct judge *j, struct str account, struct str asset, u128 amount, u128 to_held)
+static enum err debit(struct judge *j, struct party *who, struct str asset, u128 amount, u128 to_held)
 {
-    uint32_t i = row_known(j, account, asset);
+    uint32_t i = row_known(j, who, asset);
     if (i == 0)
-        return funds_refuse(j, account, asset, 0);
+        return funds_refuse(j, who->name, asset, 0);
     struct row *r = row_at(j->s, i);
     u128 available = narrow(r->available), held = narrow(r->held);
     if (available < amount)
-        return funds_refuse(j, account, asset, available);
+        return funds_refuse(j, who->name, asset, available);
     if (held + to_held < held)
         return refuse(j, ERR_OVERFLOW);
     row_set(j, i, available - amount, held + to_held);
     return ERR_OK;
 }
 
-static enum err credit(struct judge *j, struct str account, uint32_t asset, u128 amount)
+static enum err credit(struct judge *j, struct party *who, uint32_t asset, u128 amount)
 {
     uint32_t i;
-    enum err err = row_wanted(j, account, asset, &i);
+    enum err err = row_wanted(j, who, asset, &i);
     if (err != ERR_OK)
         return err;
     struct row *r = row_at(j->s, i);
@@ -193,7 +205,7 @@ static void supply_set(struct judge *j, uint32_t i, u128 minted, u128 burned)
 {
     struct asset *a = asset_at(j->s, i);
     remember(j->s, UNDO_SUPPLY, i, 0, a->minted, a->burned);
-    effect(j, FX_SUPPLY, i, a->minted, a->burned, wide(minted), wide(burned));
+    effect(j, FX_SUPPLY, i, i, a->minted, a->burned, wide(minted), wide(burned));
     a->minted = wide(minted);
     a->burned = wide(burned);
 }
@@ -215,7 +227,7 @@ static enum err judge_mint(struct judge *j, const struct core_entry *e)
     enum err err = minted + e->amount.units < minted ? refuse(j, ERR_OVERFLOW) : ERR_OK;
     if (err == ERR_OK) {
         supply_set(j, i, minted + e->amount.units, narrow(a->burned));
-        err = credit(j, e->account, i, e->amount.units);
+        err = credit(j, &j->payer, i, e->amount.units);
     }
     return err;
 }
@@ -224,7 +236,7 @@ static enum err judge_burn(struct judge *j, const struct core_entry *e)
 {
     enum err err = nonce_take(j, e);
     if (err == ERR_OK)
-        err = debit(j, e->account, e->asset, e->amount.units, 0);
+        err = debit(j, &j->payer, e->asset, e->amount.units, 0);
     if (err == ERR_OK) {
         struct asset *a = asset_at(j->s, j->last_asset_index);
         supply_set(j, j->last_asset_index, narrow(a->minted), narrow(a->burned) + e->amount.units);
@@ -236,9 +248,9 @@ static enum err judge_transfer(struct judge *j, const struct core_entry *e)
 {
     enum err err = nonce_take(j, e);
     if (err == ERR_OK)
-        err = debit(j, e->account, e->asset, e->amount.units, 0);
+        err = debit(j, &j->payer, e->asset, e->amount.units, 0);
     if (err == ERR_OK)
-        err = credit(j, e->to, j->last_asset_index, e->amount.units);
+        err = credit(j, &j->payee, j->last_asset_index, e->amount.units);
     return err;
 }
 
@@ -247,7 +259,7 @@ static void hold_set(struct judge *j, uint32_t i, u128 remaining)
     struct ledger_state *s = j->s;
     struct hold *h = hold_at(s, i);
     remember(s, UNDO_HOLD, i, 0, h->remaining, zero);
-    effect(j, FX_HOLD, i, h->remaining, zero, wide(remaining), zero);
+    effect(j, FX_HOLD, 0, i, h->remaining, zero, wide(remaining), zero);
     h->remaining = wide(remaining);
     if (remaining == 0) {
         h->closed_seq = j->seq;
@@ -267,10 +279,10 @@ static enum err judge_hold(struct judge *j, const struct core_entry *e,
         return refuse(j, ERR_BAD_HOLD_UNTIL);
     if (s->open_holds + s->n_opened >= j->limits->max_open_holds)
         return refuse_limit(j, "max_open_holds");
-    err = debit(j, e->account, e->asset, e->amount.units, e->amount.units);
+    err = debit(j, &j->payer, e->asset, e->amount.units, e->amount.units);
     if (err != ERR_OK)
         return err;
-    uint32_t row = row_known(j, e->account, e->asset);
+    uint32_t row = row_known(j, &j->payer, e->asset);
     uint32_t i = ledger_state__hold_make(s, pe->id_key, e->id, j->seq, row, e->hold_until);
     if (i == 0)
         return refuse_limit(j, "memory");
@@ -335,7 +347,7 @@ static enum err judge_from_hold(struct judge *j, const struct core_entry *e,
     hold_set(j, i, narrow(h->remaining) - amount);
     if (e->kind == CORE_CAPTURE) {
         row_set(j, h->row, available, held - amount);
-        return credit(j, e->to, r->asset, amount);
+        return credit(j, &j->payee, r->asset, amount);
     }
     if (available + amount < available)
         return refuse(j, ERR_OVERFLOW);
@@ -365,18 +377,21 @@ static enum err judge_reverse(struct judge *j, const struct core_entry *e, const
         remember(s, NEW_REVERSAL, i, 0, zero, zero);
     }
     struct reversal *rev = reversal_at(s, i);
-    enum err err = debit(j, e->to, e->asset, e->amount.units, 0);
+    enum err err = debit(j, &j->payee, e->asset, e->amount.units, 0);
     if (err != ERR_OK)
         return err;
     remember(s, UNDO_REVERSAL, i, 0, rev->reversed, zero);
-    effect(j, FX_REVERSAL, i, rev->reversed, zero, wide(reversed + e->amount.units), zero);
+    effect(j, FX_REVERSAL, 0, i, rev->reversed, zero, wide(reversed + e->amount.units), zero);
     rev->reversed = wide(reversed + e->amount.units);
-    return credit(j, e->account, j->last_asset_index, e->amount.units);
+    return credit(j, &j->payer, j->last_asset_index, e->amount.units);
 }
 
 static enum err judge_entry(struct judge *j, const struct core_entry *e,
-                            const struct core_prepared_entry *pe, const struct ledger_fact *fact)
+                            const struct core_prepared_entry *pe, const struct ledger_fact *fact,
+                            bool hashed)
 {
+    j->payer = (struct party){e->account, hashed ? pe->account_hash : name_hash(j->s, e->account), 0};
+    j->payee = (struct party){e->to, hashed || e->to.n == 0 ? pe->to_hash : name_hash(j->s, e->to), 0};
     switch (e->kind) {
     case CORE_MINT:
         return judge_mint(j, e);
@@ -460,13 +475,14 @@ enum err ledger_state_apply(struct ledger_state *s, const struct core_unit *u,
                             struct ledger_effect *out_fx, uint32_t *out_n, struct ledger_reject *out_reject)
 {
     struct ledger_reject reject = {0};
-    struct judge j = {s, limits, out_fx, 0, seq, now_ms, &reject, {NULL, 0}, 0};
+    struct judge j = {
+        .s = s, .limits = limits, .fx = out_fx, .seq = seq, .now_ms = now_ms, .reject = &reject};
     s->n_undo = 0;
     s->n_opened = s->n_shut = 0;
     enum err err = ERR_OK;
     uint32_t i = 0;
     for (; i < u->n; i++, j.seq++) {
-        err = judge_entry(&j, &u->entries[i], &p->entries[i], facts == NULL ? NULL : facts[i]);
+        err = judge_entry(&j, &u->entries[i], &p->entries[i], facts == NULL ? NULL : facts[i], p->hashed);
         if (err != ERR_OK)
             break;
     }
@@ -493,14 +509,51 @@ enum err ledger_state_apply(struct ledger_state *s, const struct core_unit *u,
     return ERR_OK;
 }
 
-void ledger_state_prefetch(struct ledger_state *s, const struct core_unit *u)
+void ledger_state_hash_names(const struct ledger_state *s, const struct core_unit *u,
+                             struct core_prepared *p)
 {
-    for (uint32_t i = 0; i < u->n && i < 4; i++) {
-        uint32_t a = ledger_dir_first(&s->account_dir, name_hash(s, u->entries[i].account));
-        if (a != 0)
-            __builtin_prefetch(account_at(s, a), 1);
-        if (u->entries[i].to.n != 0 &&
-            (a = ledger_dir_first(&s->account_dir, name_hash(s, u->entries[i].to))) != 0)
-            __builtin_prefetch(account_at(s, a), 1);
+    for (uint32_t i = 0; i < u->n; i++) {
+        p->entries[i].account_hash = name_hash(s, u->entries[i].account);
+        p->entries[i].to_hash = u->entries[i].to.n == 0 ? 0 : name_hash(s, u->entries[i].to);
+    }
+    p->hashed = true;
+}
+
+enum { PREFETCH_MAX = 4 }; /* entries per unit: longer ones have time on their way */
+
+static void prefetch_account(const struct ledger_state *s, uint64_t hash)
+{
+    uint32_t a = ledger_dir_first(&s->account_dir, hash);
+    if (a != 0)
+        __builtin_prefetch(account_at(s, a), 1);
+}
+
+/* The first of its chain and the first of its rows: nearly always the ones that are meant. */
+static void prefetch_row(const struct ledger_state *s, uint64_t hash)
+{
+    uint32_t a = ledger_dir_first(&s->account_dir, hash), r = 0;
+    if (a != 0)
+        r = atomic_load_explicit(&account_at(s, a)->row, memory_order_relaxed);
+    if (r != 0)
+        __builtin_prefetch(row_at(s, r), 1);
+}
+
+void ledger_state_prefetch_accounts(const struct ledger_state *s, const struct core_unit *u,
+                                    const struct core_prepared *p)
+{
+    for (uint32_t i = 0; p->hashed && i < u->n && i < PREFETCH_MAX; i++) {
+        prefetch_account(s, p->entries[i].account_hash);
+        if (u->entries[i].to.n != 0)
+            prefetch_account(s, p->entries[i].to_hash);
+    }
+}
+
+void ledger_state_prefetch_rows(const struct ledger_state *s, const struct core_unit *u,
+                                const struct core_prepared *p)
+{
+    for (uint32_t i = 0; p->hashed && i < u->n && i < PREFETCH_MAX; i++) {
+        prefetch_row(s, p->entries[i].account_hash);
+        if (u->entries[i].to.n != 0)
+            prefetch_row(s, p->entries[i].to_hash);
     }
 }

@@ -7,11 +7,10 @@ enum err ledger_state_conserves(struct ledger_state *s, const struct ledger_effe
         const struct ledger_effect *e = &fx[i];
         if (e->type != FX_ROW && e->type != FX_SUPPLY)
             continue;
-        uint32_t asset = e->type == FX_ROW ? row_at(s, e->index)->asset : e->index;
-        struct asset *a = asset_at(s, asset);
+        struct asset *a = asset_at(s, e->asset); /* commit_row checks that the row agrees */
         u128 in = narrow(e->new_a) - narrow(e->old_a), out = narrow(e->new_b) - narrow(e->old_b);
         a->delta += e->type == FX_ROW ? in + out : out - in;
-        s->touched_assets[touched++] = asset;
+        s->touched_assets[touched++] = e->asset;
     }
     enum err err = ERR_OK;
     while (touched > 0) {
@@ -30,7 +29,7 @@ static bool commit_row(struct ledger_state *s, const struct ledger_effect *e, ui
                                     atomic_load_explicit(&r->c_avail_hi, memory_order_relaxed)};
     struct ledger_wide held = {atomic_load_explicit(&r->c_held_lo, memory_order_relaxed),
                                atomic_load_explicit(&r->c_held_hi, memory_order_relaxed)};
-    if (!wide_eq(available, e->old_a) || !wide_eq(held, e->old_b))
+    if (r->asset != e->asset || !wide_eq(available, e->old_a) || !wide_eq(held, e->old_b))
         return false;
     uint64_t seq = atomic_load_explicit(&r->c_seq, memory_order_relaxed);
     atomic_store_explicit(&r->c_seq, seq | BUSY_BIT, memory_order_relaxed);

@@ -21,7 +21,11 @@ static struct core_key random_key(struct rng *r)
 
 static uint8_t *build(struct ledger_index_item *items, uint64_t n, size_t *out_bytes)
 {
+    struct ledger_index_item *sorted = malloc((n + 1) * sizeof *sorted);
+    assert_int_equal(ledger_index_sort(items, n, sorted), ERR_OK);
     qsort(items, n, sizeof *items, ledger_index_item_order);
+    assert_memory_equal(items, sorted, n * sizeof *items);
+    free(sorted);
     *out_bytes = ledger_index_run_bytes(n);
     uint8_t *p = malloc(*out_bytes);
     ledger_index_run_build(items, n, 2, 1, n, p);
