@@ -26,14 +26,15 @@ static const uint8_t group_bytes[] = {4, 2, 2, 2, 6};
 
 void uuid_format(const struct uuid *u, char out[UUID_CHARS])
 {
-    const uint8_t *from = u->b;
-    for (unsigned g = 0; g < sizeof group_bytes; g++) {
-        if (g)
-            *out++ = '-';
-        hex_encode(from, group_bytes[g], out);
-        out += (size_t)2 * group_bytes[g];
-        from += group_bytes[g];
-    }
+    char all[2 * sizeof u->b + 1];
+    hex_encode(u->b, sizeof u->b, all);
+    memcpy(out, all, 8);
+    memcpy(out + 9, all + 8, 4);
+    memcpy(out + 14, all + 12, 4);
+    memcpy(out + 19, all + 16, 4);
+    memcpy(out + 24, all + 20, 12);
+    out[8] = out[13] = out[18] = out[23] = '-';
+    out[36] = '\0';
 }
 
 enum err uuid_parse(struct str s, struct uuid *out_uuid)

@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <cmocka.h>
 
 #include <sys/wait.h>
@@ -168,6 +169,26 @@ static void hex_and_base64_decode_only_what_they_encode(void **state)
     assert_int_equal(base64_decode(STR("Zm9v"), out, 2, &n), ERR_TOO_LARGE);
 }
 
+static void hex_is_the_same_for_every_byte_length_and_position(void **state)
+{
+    (void)state;
+    uint8_t in[37];
+    char got[80], want[80];
+    for (unsigned first = 0; first < 256; first++) {
+        for (size_t i = 0; i < sizeof in; i++)
+            in[i] = (uint8_t)(first + 73 * i);
+        for (size_t n = 0; n <= sizeof in; n++) {
+            memset(got, '#', sizeof got);
+            want[0] = '\0';
+            for (size_t i = 0; i < n; i++)
+                snprintf(want + 2 * i, 3, "%02x", (unsigned)in[i]);
+            hex_encode(in, n, got);
+            assert_string_equal(got, want);
+            assert_int_equal(got[2 * n + 1], '#');
+        }
+    }
+}
+
 static void uuid_v7_carries_its_time_and_reads_back(void **state)
 {
     (void)state;
@@ -181,6 +202,9 @@ static void uuid_v7_carries_its_time_and_reads_back(void **state)
     assert_int_equal(uuid_v7_wall_ms(&a), 1645557742000);
     assert_int_equal(uuid_parse(str_from_c(text), &back), ERR_OK);
     assert_memory_equal(a.b, back.b, 16);
+    assert_int_equal(uuid_parse(STR("017f22e2-79b0-7cc3-98c4-dc0c0c07398f"), &back), ERR_OK);
+    uuid_format(&back, text);
+    assert_string_equal(text, "017f22e2-79b0-7cc3-98c4-dc0c0c07398f");
     assert_int_equal(uuid_parse(STR("017F22E2-79B0-7CC3-98C4-DC0C0C07398F"), &back), ERR_SYNTAX);
     assert_int_equal(uuid_parse(STR("017f22e279b07cc398c4dc0c0c07398f0000"), &back), ERR_SYNTAX);
 }
@@ -288,6 +312,7 @@ int main(void)
         cmocka_unit_test(utf8_refuses_overlong_surrogates_and_stubs),
         cmocka_unit_test(accounts_and_assets_follow_their_alphabets),
         cmocka_unit_test(hex_and_base64_decode_only_what_they_encode),
+        cmocka_unit_test(hex_is_the_same_for_every_byte_length_and_position),
         cmocka_unit_test(uuid_v7_carries_its_time_and_reads_back),
         cmocka_unit_test(wall_time_reads_and_writes_rfc_3339),
         cmocka_unit_test(manual_clock_moves_only_when_told),
