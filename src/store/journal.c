@@ -35,7 +35,7 @@ void store_journal_segment_path(char out[STORE_PATH_MAX], const char *dir, uint3
 enum err journal__open_for_write(struct store_journal *j, const char *path, struct store_file **out,
                                  bool *out_dsync)
 {
-    if (j->cfg.direct) {
+    if (j->cfg.direct && !j->cfg.unflushed) {
         enum err e = store_file_open(j->cfg.disk, path, STORE_WRITE | STORE_DIRECT | STORE_DSYNC, out);
         if (e != ERR_RANGE) {
             if (e == ERR_OK)
@@ -69,6 +69,7 @@ static enum err journal_create(const struct store_journal_config *cfg, struct st
     j->cfg = *cfg;
     CHECK(strlen(cfg->dir) < sizeof j->dir);
     strcpy(j->dir, cfg->dir);
+    atomic_init(&j->epoch, cfg->epoch);
     j->cfg.dir = j->dir;
     if (!cfg->read_only) {
         j->buffer =
@@ -138,6 +139,12 @@ bool store_journal_failed(const struct store_journal *j)
 void store_journal_fail(struct store_journal *j)
 {
     atomic_store_explicit(&j->failed, true, memory_order_release);
+}
+
+void store_journal_set_epoch(struct store_journal *j, uint64_t epoch)
+{
+    CHECK(epoch >= j->head.last_epoch && epoch > 0);
+    atomic_store_explicit(&j->epoch, epoch, memory_order_relaxed);
 }
 
 void store_journal_head(const struct store_journal *j, struct store_head *out)
@@ -285,7 +292,7 @@ static void encode_header(struct store_journal *j, const struct store_frame *f)
         .segment_no = j->head.end.segment,
         .first_seq = f->first_seq,
         .first_group = f->group_no,
-        .epoch = j->cfg.epoch,
+        .epoch = atomic_load_explicit(&j->epoch, memory_order_relaxed),
         .prev_root = f->prev_root,
         .created_ms = (uint64_t)clock_wall_ms(j->cfg.clock),
     };
@@ -297,7 +304,7 @@ static enum err write_flushed(struct store_journal *j, size_t n, uint64_t at) RT
 {
     int64_t start_ns = clock_mono_ns(j->cfg.clock);
     enum err e = store_file_pwrite(j->active, j->buffer, n, at);
-    if (e == ERR_OK && !j->active_dsync)
+    if (e == ERR_OK && !j->active_dsync && !j->cfg.unflushed)
         e = store_file_sync(j->active);
     obs_hist_observe(j->cfg.flush_seconds, (double)(clock_mono_ns(j->cfg.clock) - start_ns) / 1e9);
     return e ? fail_closed(j) : ERR_OK;
@@ -331,7 +338,7 @@ static void advance(struct store_journal *j, const struct store_frame *f, uint32
     j->head.last_group = f->group_no;
     j->head.next_seq = f->first_seq + f->count;
     j->head.last_ms = f->ms;
-    j->head.last_epoch = j->cfg.epoch;
+    j->head.last_epoch = atomic_load_explicit(&j->epoch, memory_order_relaxed);
     j->head.root = f->new_root;
     j->head.end.offset += len;
     rt_lock_take(&j->lock);
@@ -380,7 +387,7 @@ enum err store_journal_append(struct store_journal *j, const struct store_frame 
         encode_header(j, f);
     }
     struct store_frame stamped = *f;
-    stamped.epoch = j->cfg.epoch;
+    stamped.epoch = atomic_load_explicit(&j->epoch, memory_order_relaxed);
     uint32_t lead = blank ? STORE_SEGMENT_HEADER : 0;
     store_frame_encode(&j->cfg.layout, &stamped, parts, n_parts, j->buffer + lead);
     enum err e = write_flushed(j, lead + len, j->head.end.offset - lead);

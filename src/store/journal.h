@@ -59,6 +59,7 @@ struct store_journal_config {
     struct store_layout layout;
     uint8_t stream_id[16];
     uint64_t epoch;           /* written into frames; replayed ones must not be newer */
+    bool unflushed;           /* somebody else keeps it durable: write, but do not wait for the disk */
     uint32_t frame_bytes_max; /* the largest frame that append may be given */
     bool direct;              /* O_DIRECT | O_DSYNC when the file system allows it */
     bool read_only;           /* for tools: no write at all, a torn tail is only reported */
@@ -136,6 +137,14 @@ NODISCARD enum err store_journal_append(struct store_journal *j, const struct st
                                         struct store_pos *out_pos) RT_BLOCKS;
 
 bool store_journal_failed(const struct store_journal *j);
+/* The epoch of the frames to come, not lower than that of the last one. Writer thread, or while it rests. */
+void store_journal_set_epoch(struct store_journal *j, uint64_t epoch);
+/*
+ * Copies the last frame, which lies at `at`, into the file `path` and takes it out of the journal; the journal is closed for
+ * ever and must be opened again. For a group that was never acknowledged. ERR_RANGE: it is not the last.
+ */
+NODISCARD enum err store_journal_set_aside(struct store_journal *j, struct store_pos at,
+                                           const char *path) RT_BLOCKS;
 /* Closes it for ever, as a failed write would: for an owner that found something wrong. */
 void store_journal_fail(struct store_journal *j);
 void store_journal_head(const struct store_journal *j,

@@ -29,7 +29,8 @@ struct store_journal {
     unsigned magic;
     struct store_journal_config cfg;
     char dir[STORE_PATH_MAX];
-    _Atomic bool failed; /* release when set; acquire before every write */
+    _Atomic bool failed;    /* release when set; acquire before every write */
+    _Atomic uint64_t epoch; /* relaxed: the writer's, looked at by those who check frames */
 
     /* The writer's own. */
     struct store_head head;

@@ -301,7 +301,7 @@ static enum err judge_frame(struct journal_walk *w, const struct store_frame *f,
         wrong = "sequence number does not follow";
     else if (!sha256_eq(&f->prev_root, &x->root))
         wrong = "previous root differs";
-    else if (f->epoch < x->epoch || f->epoch > w->j->cfg.epoch)
+    else if (f->epoch < x->epoch || f->epoch > atomic_load_explicit(&w->j->epoch, memory_order_relaxed))
         wrong = "epoch out of order";
     if (wrong) {
         w->report->group_missing |= f->group_no > x->group || f->first_seq > x->seq;
