@@ -379,6 +379,11 @@ static void direct_unit(struct ledger_client *c, struct str idem_id, uint32_t wa
                         ledger_unit_fn *fn, void *ctx)
 {
     struct direct *d = of(c);
+    if (!ledger_id_ok(idem_id)) {
+        struct ledger_unit_reply reply = {.a = refused(ERR_BAD_REQUEST)};
+        fn(ctx, &reply);
+        return;
+    }
     struct direct_read *r = read_new(d, idem_id, 0, 0, ctx);
     if (r != NULL) {
         r->to.unit = fn;

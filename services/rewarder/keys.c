@@ -108,8 +108,8 @@ void rewarder_keys_close(struct rewarder *r)
 
 enum err rewarder_ledger_open(const char *url, const char *token, struct ledger_client **out)
 {
-    return ledger_client_http_open(
-        &(struct ledger_client_conf){.url = url, .token = token, .inflight_max = 256}, out);
+    return ledger_client_open(&(struct ledger_client_conf){.url = url, .token = token, .inflight_max = 256},
+                              out);
 }
 
 enum err rewarder_ledger_add_task(struct svc *s, struct ledger_client *client)

@@ -99,12 +99,13 @@ static enum err open_ledger(struct rewarder *r)
 {
     char url[256];
     struct buf token;
+    const char *configured = rewarder_config(r)->ledger_url;
     r->ledger = svc_wiring(r->svc);
-    if (r->ledger)
+    if (r->ledger && !*configured)
         return ERR_OK;
+    r->ledger = NULL;
     buf_init(&token, 8192);
     enum err e = svc_data_ledger_token(svc_data(r->svc), "rewarder", &token);
-    const char *configured = rewarder_config(r)->ledger_url;
     snprintf(url, sizeof url, "http://127.0.0.1:%d", svc_base_port(r->svc) + LEDGER_PORT_OFFSET);
     if (e == ERR_OK)
         e = rewarder_ledger_open(*configured ? configured : url, buf_cstr(&token), &r->ledger);

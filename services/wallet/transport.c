@@ -29,7 +29,7 @@ enum err wallet_transport_open(struct wallet *w)
     struct ledger_client_conf conf = {.url = *cfg->ledger_url ? cfg->ledger_url : url,
                                       .token = buf_cstr(&token),
                                       .inflight_max = CALLS_AT_ONCE};
-    e = ledger_client_http_open(&conf, &w->ledger);
+    e = ledger_client_open(&conf, &w->ledger);
     explicit_bzero(text, sizeof text);
     w->owns_ledger = e == ERR_OK;
     return e;

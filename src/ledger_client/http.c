@@ -12,7 +12,6 @@
 #include "base/str.h"
 #include "ledger_client/http_internal.h"
 #include "ledger_client/json.h"
-#include "rt/task.h"
 
 enum { ARENA_MAX = 64 << 20, RESPONSE_MAX = 32 << 20, FEED_LINE_MAX = 1 << 20 };
 
@@ -48,12 +47,8 @@ static struct ledger_answer answer_of(enum err e, const struct net_http_response
                                       bool write)
 {
     struct ledger_answer out = {.outcome = LEDGER_ANSWERED};
-    if (e != ERR_OK) {
-        out.outcome = write && !was_definite(e) ? LEDGER_UNKNOWN : LEDGER_REFUSED;
-        out.err = e;
-        out.code = str_from_c(err_code(e));
-        return out;
-    }
+    if (e != ERR_OK)
+        return ledger_remote__failed(e, !write || was_definite(e));
     out.status = r->status;
     if (r->status < 400)
         return out;
@@ -92,7 +87,7 @@ static void call_end(struct call *c)
 
 /* Sends it; on failure the callback is called at once with the refusal. */
 static void request(struct ledger_http *h, struct call *c, const char *path, struct bytes body,
-                 struct deadline by, net_http_done_fn *done)
+                    struct deadline by, net_http_done_fn *done)
 {
     char url[4096];
     const char *headers[] = {h->authorization, body.n != 0 ? "Content-Type: application/json" : NULL, NULL};
@@ -498,12 +493,9 @@ static struct ledger_feed *http_feed(struct ledger_client *base, uint64_t since,
 
 static void http_feed_stop(struct ledger_feed *f)
 {
-    struct os_a32 never;
-    os_a32_store(&never, 0, memory_order_relaxed);
     atomic_store(&f->stop, true);
     net_http_call_close(f->call);
-    while (!atomic_load(&f->done) && !atomic_load(&f->h->ended))
-        (void)os_sleep_on(&never, 0, os_now_ns() + 1000000);
+    ledger_remote__await(&f->h->remote, &f->done);
     buf_fini(&f->text);
     arena_fini(&f->arena);
     free(f);
@@ -535,7 +527,7 @@ const struct ledger_client_ops ledger_http_ops = {
 enum err ledger_http_init(struct ledger_http *h, const struct ledger_client_conf *conf)
 {
     const char *unix_prefix = "unix:";
-    h->base = (struct ledger_client){&ledger_http_ops, "http"};
+    h->remote.base = (struct ledger_client){&ledger_http_ops, "http"};
     if (strncmp(conf->url, unix_prefix, 5) == 0) {
         snprintf(h->uds, sizeof h->uds, "%s", conf->url + 5);
         snprintf(h->base_url, sizeof h->base_url, "http://localhost");
@@ -549,19 +541,19 @@ enum err ledger_http_init(struct ledger_http *h, const struct ledger_client_conf
                      conf->token == NULL ? "" : conf->token);
     if (n < 0 || (size_t)n >= sizeof h->authorization)
         return ERR_TOO_LARGE;
-    enum err err = net_loop_create(NULL, &h->loop);
+    enum err err = net_loop_create(NULL, &h->remote.loop);
     if (err != ERR_OK)
         return err;
     struct net_http_client_config cfg = {
-        .loop = h->loop,
+        .loop = h->remote.loop,
         .max_requests = conf->inflight_max == 0 ? 256 : conf->inflight_max + 8,
         .max_per_host = conf->inflight_max == 0 ? 64 : conf->inflight_max + 8,
         .ca_file = conf->ca_file,
         .user_agent = "ron-ledger-client"};
     err = net_http_client_create(&cfg, &h->http);
     if (err != ERR_OK) {
-        net_loop_destroy(h->loop);
-        h->loop = NULL;
+        net_loop_destroy(h->remote.loop);
+        h->remote.loop = NULL;
     }
     return err;
 }
@@ -570,11 +562,9 @@ void ledger_http_fini(struct ledger_http *h)
 {
     /* The owner's task has ended, or never ran: what is left is answered here. */
     net_http_client_stop(h->http);
-    for (int i = 0; i < 10; i++)
-        net_loop_once(h->loop, 0);
-    atomic_store(&h->ended, true);
+    ledger_remote__settle(&h->remote);
     net_http_client_destroy(h->http);
-    net_loop_destroy(h->loop);
+    net_loop_destroy(h->remote.loop);
     explicit_bzero(h->authorization, sizeof h->authorization);
 }
 
@@ -586,19 +576,6 @@ enum err ledger_client_http_open(const struct ledger_client_conf *conf, struct l
         free(h);
         return err;
     }
-    *out_client = &h->base;
+    *out_client = &h->remote.base;
     return ERR_OK;
-}
-
-enum err ledger_client_io_run(struct rt_task *self, void *client) RT_BLOCKS
-{
-    struct ledger_http *h = client; /* oap begins with it too */
-    return net_loop_run(h->loop, self);
-}
-
-void ledger_client_io_wake(struct rt_task *self, void *client)
-{
-    (void)self;
-    struct ledger_http *h = client;
-    net_loop_stop(h->loop);
 }

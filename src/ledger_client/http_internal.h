@@ -4,17 +4,14 @@
 
 #include <stdatomic.h>
 
-#include "ledger_client/ledger_client.h"
+#include "ledger_client/remote.h"
 #include "net/http_client.h"
-#include "net/loop.h"
 
 struct ledger_http {
-    struct ledger_client base;
-    struct net_loop *loop;
+    struct ledger_remote remote;
     struct net_http_client *http;
     char base_url[1024], uds[512];
     char authorization[9216];
-    _Atomic bool ended;
 };
 
 extern const struct ledger_client_ops ledger_http_ops;

@@ -1,8 +1,9 @@
 /*
- * What the rest of the system knows about the ledger: one asynchronous interface, two transports.
+ * What the rest of the system knows about the ledger: one asynchronous interface, three transports.
  *
  *   direct  enters the ledger's ingress queue in the same process (wired up by ron/)
  *   http    POST /v1/ingest and friends on keep-alive connections, TCP, TLS or Unix socket
+ *   oap     frames with protobuf messages on a few connections, many calls outstanding on each, TCP or Unix socket
  *
  * Callbacks   Every call ends in exactly one call of its callback, whatever happens, and in none before the call was made.
  *             It may run before the call returns, and on any thread: it must not block and must not keep what it is shown.
@@ -264,7 +265,7 @@ struct ledger_client_ops {
 /* Transports embed this as their first member. */
 struct ledger_client {
     const struct ledger_client_ops *ops;
-    const char *transport; /* "direct", "http" */
+    const char *transport; /* "direct", "http", "oap" */
 };
 
 static inline void ledger_client_ingest(struct ledger_client *c, const struct ledger_ingest *rq,
@@ -341,7 +342,8 @@ struct rt_task;
 
 /* A remote transport: where the ledger is and what we show it. */
 struct ledger_client_conf {
-    const char *url;     /* "http://127.0.0.1:7410", "https://…", "unix:/path/ledger.sock" */
+    const char *url;     /* "http://127.0.0.1:7410", "https://…", "unix:/path/ledger.sock",
+                            "oap://127.0.0.1:7411", "oap+unix:/path/ledger-oap.sock" */
     const char *token;   /* capability text, copied */
     const char *ca_file; /* NULL = system */
     size_t inflight_max; /* calls outstanding at once; more are REFUSED with ERR_BUSY */
@@ -350,6 +352,11 @@ struct ledger_client_conf {
 /* The transport's I/O runs in a task of the caller ("ledger-io"): run() returns when the client is closed or the task stops. */
 NODISCARD enum err ledger_client_http_open(const struct ledger_client_conf *conf,
                                            struct ledger_client **out_client);
+NODISCARD enum err ledger_client_oap_open(const struct ledger_client_conf *conf,
+                                          struct ledger_client **out_client);
+/* The one that the URL names; ERR_SYNTAX when it names none. */
+NODISCARD enum err ledger_client_open(const struct ledger_client_conf *conf,
+                                      struct ledger_client **out_client);
 NODISCARD enum err ledger_client_io_run(struct rt_task *self, void *client); /* its task body */
 void ledger_client_io_wake(struct rt_task *self, void *client); /* its wake, for svc_add_loop_task */
 

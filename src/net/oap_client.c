@@ -190,7 +190,7 @@ static void on_call_timer(struct net_timer *t)
         (struct net_oap_stream *)((char *)t - offsetof(struct net_oap_stream, timer));
     if (call->is_stream)
         put_stop(call->client, call);
-    call_over(call, ERR_TIMEOUT, 0, bytes_of(NULL, 0));
+    call_over(call, call->state == CALL_SENT ? ERR_TIMEOUT : ERR_UNAVAILABLE, 0, bytes_of(NULL, 0));
 }
 
 /* ---- writing ---- */
@@ -411,7 +411,7 @@ static void connection_lost(struct net_oap_client *c, enum err why)
         tell_state(c, why);
         fail_sent(c, why == ERR_NO_MEMORY ? ERR_DISCONNECTED : why);
     } else {
-        fail_waiting(c, why);
+        fail_waiting(c, ERR_REFUSED);
     }
 }
 
@@ -491,6 +491,8 @@ static void client_work(struct net_oap_client *c)
         send_waiting(c);
     if (c->state == CONN_NONE && c->wait_first != NULL && !net_timer_armed(&c->timer))
         connect_now(c);
+    else if (c->state == CONN_NONE && c->cfg.fail_fast)
+        fail_waiting(c, ERR_REFUSED);
 }
 
 /* ---- the inbox ---- */

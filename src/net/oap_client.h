@@ -9,8 +9,8 @@
  * Memory      One allocation per call. At most `queue_max` calls exist at once: ERR_BUSY.
  * Order       Calls leave in the order they were made. A connection that breaks ends every call it
  *             carried with ERR_DISCONNECTED (nobody knows whether it took effect); calls not sent yet
- *             wait for the next one within their deadline. A connect that fails ends the waiting ones
- *             with its error.
+ *             wait for the next one within their deadline. What never left says so: ERR_REFUSED when no
+ *             connection could be made, ERR_UNAVAILABLE when the deadline came first.
  */
 #ifndef RON_NET_OAP_CLIENT_H
 #define RON_NET_OAP_CLIENT_H
@@ -35,6 +35,7 @@ struct net_oap_client_config {
     int64_t connect_timeout_ms; /* 0: 1000 */
     int64_t backoff_min_ms;     /* 0: 100; doubles with jitter up to ... */
     int64_t backoff_max_ms;     /* 0: 5000 */
+    bool fail_fast;             /* between two attempts to connect, calls end with ERR_REFUSED at once */
     size_t compress_from;       /* payloads from this size on are compressed; 0: never */
     /* Told when the connection comes (ERR_OK) and goes (why). May be NULL. */
     void (*on_state)(void *ctx, enum err state);
@@ -58,8 +59,8 @@ struct net_oap_call {
 };
 
 /* e is ERR_OK whenever an answer came, whatever its status (status >= 400: the payload is a ron.Problem).
- * Else ERR_TIMEOUT, ERR_DISCONNECTED, ERR_REFUSED, ERR_CLOSED, ERR_CORRUPT (the peer broke the framing) and
- * status is 0. */
+ * Else ERR_TIMEOUT, ERR_DISCONNECTED, ERR_REFUSED, ERR_UNAVAILABLE, ERR_CLOSED, ERR_CORRUPT (the peer broke
+ * the framing) and status is 0. */
 typedef void net_oap_answer_fn(void *arg, enum err e, uint16_t status, struct bytes payload);
 
 /* ERR_BUSY (queue full), ERR_CLOSED (stopped), ERR_TOO_LARGE: fn is not called then. Otherwise exactly

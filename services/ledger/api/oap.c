@@ -12,9 +12,20 @@
 #include "ron/ledger.pb-c.h"
 #include "services/ledger/api/api.h"
 #include "services/ledger/api/ingest_wire.h"
+#include "services/ledger/api/oap_internal.h"
 #include "services/ledger/stream.h"
 
-enum { OP_INGEST = 1, OP_ACCOUNT, OP_UNIT, OP_HEAD, OP_SUBSCRIBE, OP_CONSISTENCY };
+enum {
+    OP_INGEST = 1,
+    OP_ACCOUNT,
+    OP_UNIT,
+    OP_HEAD,
+    OP_SUBSCRIBE,
+    OP_CONSISTENCY,
+    OP_ENTRIES,
+    OP_ROOTS,
+    OP_INCLUSION
+};
 
 static void *arena_pb_alloc(void *arena, size_t n)
 {
@@ -27,7 +38,7 @@ static void arena_pb_free(void *arena, void *p)
     (void)p;
 }
 
-static ProtobufCAllocator allocator_of(struct arena *a)
+ProtobufCAllocator ledger_oap__allocator(struct arena *a)
 {
     return (ProtobufCAllocator){arena_pb_alloc, arena_pb_free, a};
 }
@@ -38,7 +49,7 @@ static struct str text_of(const char *c)
 }
 
 /* protobuf-c wants terminated, writable text; it only reads it. */
-static char *c_text(struct arena *a, struct str s)
+char *ledger_oap__text(struct arena *a, struct str s)
 {
     static char empty[1];
     char *p = s.n == 0 ? empty : arena_strdup(a, s);
@@ -54,7 +65,7 @@ static ProtobufCBinaryData data_of(struct arena *a, const void *p, size_t n)
     return (ProtobufCBinaryData){n, copy};
 }
 
-static ProtobufCBinaryData hash_of(struct arena *a, const struct sha256 *h)
+ProtobufCBinaryData ledger_oap__hash(struct arena *a, const struct sha256 *h)
 {
     return data_of(a, h->b, 32);
 }
@@ -80,8 +91,8 @@ static void fill_balances(struct ledger_job *job, const struct ledger_job_unit *
         if (b == NULL)
             continue;
         ron__ledger__v1__balance__init(b);
-        b->account = c_text(a, ledger_state_row_account(job->ledger->state, fx->index));
-        b->asset = c_text(a, ledger_state_row_asset(job->ledger->state, fx->index));
+        b->account = ledger_oap__text(a, ledger_state_row_account(job->ledger->state, fx->index));
+        b->asset = ledger_oap__text(a, ledger_state_row_asset(job->ledger->state, fx->index));
         b->available = fx->new_a.lo;
         b->available_hi = fx->new_a.hi;
         b->held = fx->new_b.lo;
@@ -103,16 +114,17 @@ static void fill_proofs(struct ledger_job *job, const struct ledger_job_unit *u,
         if (p == NULL || ledger_merkle_inclusion(&nodes, u->seq - 1 + i, r->tree_size, path, &n) != ERR_OK)
             return;
         ron__ledger__v1__proof__init(p);
-        p->leaf = c_text(a, u->late->leaves[i]);
+        p->leaf = ledger_oap__text(a, u->late->leaves[i]);
         p->path = arena_array(a, n + 1, sizeof *p->path);
         for (size_t k = 0; p->path != NULL && k < n; k++)
-            p->path[p->n_path++] = hash_of(a, &path[k]);
+            p->path[p->n_path++] = ledger_oap__hash(a, &path[k]);
         r->proofs[r->n_proofs++] = p;
     }
     char envelope[CANON_ENVELOPE_MAX];
-    r->envelope = c_text(a, str_of(envelope, ledger_canon_envelope(&u->late->unit, &u->late->who,
+    r->envelope =
+        ledger_oap__text(a, str_of(envelope, ledger_canon_envelope(&u->late->unit, &u->late->who,
                                                                    &u->late->read.record.fp, envelope)));
-    r->checkpoint = c_text(a, ledger_note_text(job->ledger->shell, r->tree_size, a));
+    r->checkpoint = ledger_oap__text(a, ledger_note_text(job->ledger->shell, r->tree_size, a));
 }
 
 static void fill_result(struct ledger_job *job, const struct ledger_job_unit *u,
@@ -120,7 +132,7 @@ static void fill_result(struct ledger_job *job, const struct ledger_job_unit *u,
 {
     struct arena *a = &job->arena;
     ron__ledger__v1__result__init(r);
-    r->idem_id = c_text(a, u->u.idem_id);
+    r->idem_id = ledger_oap__text(a, u->u.idem_id);
     if (u->verdict == VERDICT_REJECTED) {
         struct buf b;
         struct json_w w;
@@ -129,9 +141,9 @@ static void fill_result(struct ledger_job *job, const struct ledger_job_unit *u,
         json_w_init(&w, &b);
         ledger_json_reject_details(&w, &u->reject, 0);
         r->status = RON__LEDGER__V1__STATUS__REJECTED;
-        r->reason = c_text(a, str_from_c(code));
+        r->reason = ledger_oap__text(a, str_from_c(code));
         r->retryable = err_retryable(u->reject.reason);
-        r->details = c_text(a, buf_str(&b));
+        r->details = ledger_oap__text(a, buf_str(&b));
         buf_fini(&b);
         return;
     }
@@ -155,7 +167,7 @@ static void fill_result(struct ledger_job *job, const struct ledger_job_unit *u,
     if (dup && u->late != NULL) {
         r->ids = arena_array(a, u->n, sizeof *r->ids);
         for (uint32_t i = 0; r->ids != NULL && i < u->n; i++)
-            r->ids[r->n_ids++] = c_text(a, u->late->entries[i].id);
+            r->ids[r->n_ids++] = ledger_oap__text(a, u->late->entries[i].id);
     }
     if (job->want_balances && !dup)
         fill_balances(job, u, r);
@@ -288,17 +300,8 @@ static void op_ingest(struct ledger_service *s, struct net_oap_req *rq)
 
 /* ---- reads ---- */
 
-struct oap_read {
-    struct ledger_read read;
-    struct net_oap_req *rq;
-    struct auth_cap *cap;
-    uint64_t a, b;
-    struct str text;
-    int64_t until_ns;
-};
-
-static bool may_read(struct ledger_service *s, struct net_oap_req *rq, struct str account,
-                     struct auth_cap **out)
+bool ledger_oap__may_read(struct ledger_service *s, struct net_oap_req *rq, struct str account,
+                          struct auth_cap **out)
 {
     struct auth_want want = {.op = STR("read"), .lacks = SVC_LACKS_ALL};
     if (account.n != 0) {
@@ -312,7 +315,7 @@ static bool may_read(struct ledger_service *s, struct net_oap_req *rq, struct st
     return err == ERR_OK;
 }
 
-static void reply_packed(struct net_oap_req *rq, const ProtobufCMessage *m)
+void ledger_oap__reply(struct net_oap_req *rq, const ProtobufCMessage *m)
 {
     struct buf b;
     buf_init(&b, 16 << 20);
@@ -328,10 +331,10 @@ static void reply_packed(struct net_oap_req *rq, const ProtobufCMessage *m)
     buf_fini(&b);
 }
 
-static void read_send(struct ledger_service *s, struct net_oap_req *rq, struct oap_read r,
+void ledger_oap__read(struct ledger_service *s, struct net_oap_req *rq, struct ledger_oap_read r,
                       void (*run)(struct ledger_service *, struct ledger_read *))
 {
-    struct oap_read *copy = arena_alloc(net_oap_req_arena(rq), sizeof *copy);
+    struct ledger_oap_read *copy = arena_alloc(net_oap_req_arena(rq), sizeof *copy);
     if (copy != NULL) {
         *copy = r;
         copy->rq = rq;
@@ -346,7 +349,7 @@ static void read_send(struct ledger_service *s, struct net_oap_req *rq, struct o
 static void op_account(struct ledger_service *s, struct net_oap_req *rq)
 {
     struct arena *a = net_oap_req_arena(rq);
-    ProtobufCAllocator alloc = allocator_of(a);
+    ProtobufCAllocator alloc = ledger_oap__allocator(a);
     struct bytes in = net_oap_req_payload(rq);
     Ron__Ledger__V1__AccountRequest *m = ron__ledger__v1__account_request__unpack(&alloc, in.n, in.p);
     struct str account = m == NULL ? (struct str){NULL, 0} : text_of(m->account);
@@ -355,7 +358,7 @@ static void op_account(struct ledger_service *s, struct net_oap_req *rq)
         net_oap_reply_problem(rq, ERR_BAD_REQUEST, "not an account");
         return;
     }
-    if (!may_read(s, rq, account, &cap))
+    if (!ledger_oap__may_read(s, rq, account, &cap))
         return;
     auth_cap_release(cap);
     struct ledger_head head;
@@ -383,7 +386,7 @@ static void op_account(struct ledger_service *s, struct net_oap_req *rq)
                 break;
             ron__ledger__v1__balance__init(b);
             b->account = m->account;
-            b->asset = c_text(a, read.balances[i].asset);
+            b->asset = ledger_oap__text(a, read.balances[i].asset);
             b->available = (uint64_t)read.balances[i].available.units;
             b->available_hi = (uint64_t)(read.balances[i].available.units >> 64);
             b->held = (uint64_t)read.balances[i].held.units;
@@ -393,34 +396,34 @@ static void op_account(struct ledger_service *s, struct net_oap_req *rq)
         for (size_t i = 0; i < read.n_lanes; i++)
             out.nonces[out.n_nonces++] =
                 (uint64_t)read.lanes[i].lane << CORE_LANE_SHIFT | read.lanes[i].counter;
-        reply_packed(rq, &out.base);
+        ledger_oap__reply(rq, &out.base);
     }
     ledger_account_read_fini(&read);
 }
 
-static Ron__Ledger__V1__Entry *entry_out(struct arena *a, const struct core_entry *e)
+Ron__Ledger__V1__Entry *ledger_oap__entry(struct arena *a, const struct core_entry *e)
 {
     Ron__Ledger__V1__Entry *out = arena_alloc(a, sizeof *out);
     if (out == NULL)
         return NULL;
     ron__ledger__v1__entry__init(out);
-    out->id = c_text(a, e->id);
+    out->id = ledger_oap__text(a, e->id);
     out->ts = e->ts;
     out->kind = (Ron__Ledger__V1__Kind)e->kind;
-    out->account = c_text(a, e->account);
-    out->to = c_text(a, e->to);
-    out->asset = c_text(a, e->asset);
+    out->account = ledger_oap__text(a, e->account);
+    out->to = ledger_oap__text(a, e->to);
+    out->asset = ledger_oap__text(a, e->asset);
     out->amount = (uint64_t)e->amount.units;
     out->amount_hi = (uint64_t)(e->amount.units >> 64);
     out->nonce = e->nonce;
-    out->ref_id = c_text(a, e->ref_id);
+    out->ref_id = ledger_oap__text(a, e->ref_id);
     out->hold_until = e->hold_until;
     return out;
 }
 
 static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOCKS
 {
-    struct oap_read *r = (struct oap_read *)read;
+    struct ledger_oap_read *r = (struct ledger_oap_read *)read;
     struct auth_cap *cap = r->cap; /* r lives with the request, and that ends with the answer */
     struct ledger *l = s->l;
     struct arena a;
@@ -440,7 +443,7 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     }
     Ron__Ledger__V1__Result out;
     ron__ledger__v1__result__init(&out);
-    out.idem_id = c_text(&a, r->text);
+    out.idem_id = ledger_oap__text(&a, r->text);
     bool covered = false;
     for (uint32_t i = 0; err == ERR_OK && i < f.n; i++)
         covered = covered || ledger_covers(r->cap, f.entries[i].account) ||
@@ -453,23 +456,23 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
         out.seq_start = f.seq;
         out.seq_end = f.seq + f.n - 1;
         out.tree_size = f.group.last_seq;
-        out.root = hash_of(&a, &f.group.root);
+        out.root = ledger_oap__hash(&a, &f.group.root);
         out.ledger_ms = f.group.ledger_ms;
-        out.kid = c_text(&a, f.who.kid);
-        out.envelope = c_text(
+        out.kid = ledger_oap__text(&a, f.who.kid);
+        out.envelope = ledger_oap__text(
             &a, str_of(envelope, ledger_canon_envelope(&f.unit, &f.who, &f.read.record.fp, envelope)));
         if (f.unit.meta.n != 0 && base64_decode(f.unit.meta, meta, sizeof meta, &n) == ERR_OK)
             out.meta = data_of(&a, meta, n);
         out.leaf_hashes = arena_array(&a, f.n, sizeof *out.leaf_hashes);
         out.entries = arena_array(&a, f.n, sizeof *out.entries);
         for (uint32_t i = 0; out.leaf_hashes != NULL && out.entries != NULL && i < f.n; i++) {
-            out.leaf_hashes[out.n_leaf_hashes++] = hash_of(&a, &f.leaf_hashes[i]);
-            out.entries[out.n_entries++] = entry_out(&a, &f.entries[i]);
+            out.leaf_hashes[out.n_leaf_hashes++] = ledger_oap__hash(&a, &f.leaf_hashes[i]);
+            out.entries[out.n_entries++] = ledger_oap__entry(&a, &f.entries[i]);
         }
-        reply_packed(r->rq, &out.base);
+        ledger_oap__reply(r->rq, &out.base);
     } else if (err == ERR_NOT_FOUND && pending) {
         out.status = RON__LEDGER__V1__STATUS__PENDING;
-        reply_packed(r->rq, &out.base);
+        ledger_oap__reply(r->rq, &out.base);
     } else if (err == ERR_OK || err == ERR_NOT_FOUND) {
         char details[64];
         int n = snprintf(details, sizeof details, "{\"ledger_ms\":%llu}", (unsigned long long)ledger_ms);
@@ -483,10 +486,10 @@ static void run_unit(struct ledger_service *s, struct ledger_read *read) RT_BLOC
 
 static void op_unit(struct ledger_service *s, struct net_oap_req *rq)
 {
-    ProtobufCAllocator alloc = allocator_of(net_oap_req_arena(rq));
+    ProtobufCAllocator alloc = ledger_oap__allocator(net_oap_req_arena(rq));
     struct bytes in = net_oap_req_payload(rq);
     Ron__Ledger__V1__UnitRequest *m = ron__ledger__v1__unit_request__unpack(&alloc, in.n, in.p);
-    struct oap_read r = {0};
+    struct ledger_oap_read r = {0};
     if (m == NULL || !ledger_id_ok(text_of(m->idem_id)) || m->wait_ms > 5000) {
         net_oap_reply_problem(rq, ERR_BAD_REQUEST, "not an idem_id, or wait_ms over 5000");
         return;
@@ -494,18 +497,21 @@ static void op_unit(struct ledger_service *s, struct net_oap_req *rq)
     r.text = text_of(m->idem_id);
     r.until_ns = s->l->deps.clock->mono_ns(s->l->deps.clock->ctx) + (int64_t)m->wait_ms * 1000000;
     net_oap_req_set_timeout(rq, 11000);
-    if (may_read(s, rq, (struct str){NULL, 0}, &r.cap))
-        read_send(s, rq, r, run_unit);
+    if (ledger_oap__may_read(s, rq, (struct str){NULL, 0}, &r.cap))
+        ledger_oap__read(s, rq, r, run_unit);
 }
 
 static void run_head(struct ledger_service *s, struct ledger_read *read) RT_BLOCKS
 {
-    struct oap_read *r = (struct oap_read *)read;
+    struct ledger_oap_read *r = (struct ledger_oap_read *)read;
     struct auth_cap *cap = r->cap; /* r lives with the request, and that ends with the answer */
     struct ledger_head head;
     char note[NOTE_MAX + 1];
     size_t n = 0;
+    struct obs_health_view view;
     ledger_head_read(s->l, &head);
+    obs_health_read(svc_health(s->svc), &view);
+    bool ready = view.ready && !svc_draining(s->svc);
     Ron__Ledger__V1__Head out;
     ron__ledger__v1__head__init(&out);
     if (ledger_note_cached(s, head.seq, note, &n) != ERR_OK)
@@ -516,13 +522,14 @@ static void run_head(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     out.group_no = head.group_no;
     out.ledger_ms = atomic_load(&s->l->ledger_ms);
     out.checkpoint = note;
-    reply_packed(r->rq, &out.base);
+    out.ready = ready;
+    ledger_oap__reply(r->rq, &out.base);
     auth_cap_release(cap);
 }
 
 static void run_consistency(struct ledger_service *s, struct ledger_read *read) RT_BLOCKS
 {
-    struct oap_read *r = (struct oap_read *)read;
+    struct ledger_oap_read *r = (struct ledger_oap_read *)read;
     struct auth_cap *cap = r->cap; /* r lives with the request, and that ends with the answer */
     struct ledger_node_source nodes = ledger_nodes(s->l);
     struct sha256 path[MERKLE_PATH_MAX], from, to;
@@ -549,26 +556,26 @@ static void run_consistency(struct ledger_service *s, struct ledger_read *read) 
         out.to_root = (ProtobufCBinaryData){32, to.b};
         out.path = parts;
         out.n_path = n;
-        reply_packed(r->rq, &out.base);
+        ledger_oap__reply(r->rq, &out.base);
     }
     auth_cap_release(cap);
 }
 
 static void op_consistency(struct ledger_service *s, struct net_oap_req *rq)
 {
-    ProtobufCAllocator alloc = allocator_of(net_oap_req_arena(rq));
+    ProtobufCAllocator alloc = ledger_oap__allocator(net_oap_req_arena(rq));
     struct bytes in = net_oap_req_payload(rq);
     Ron__Ledger__V1__ConsistencyRequest *m =
         ron__ledger__v1__consistency_request__unpack(&alloc, in.n, in.p);
-    struct oap_read r = {0};
+    struct ledger_oap_read r = {0};
     if (m == NULL) {
         net_oap_reply_problem(rq, ERR_BAD_REQUEST, "not a ConsistencyRequest");
         return;
     }
     r.a = m->from;
     r.b = m->to;
-    if (may_read(s, rq, (struct str){NULL, 0}, &r.cap))
-        read_send(s, rq, r, run_consistency);
+    if (ledger_oap__may_read(s, rq, (struct str){NULL, 0}, &r.cap))
+        ledger_oap__read(s, rq, r, run_consistency);
 }
 
 /* ---- subscribe ---- */
@@ -577,6 +584,7 @@ struct oap_stream {
     struct ledger_stream st;
     struct net_oap_req *rq;
     struct arena arena;
+    bool opened;
 };
 
 static enum err pack_event(struct oap_stream *e, const Ron__Ledger__V1__CommitEvent *ev, bool end)
@@ -603,10 +611,10 @@ static enum err oap_event(struct ledger_stream *st, const struct ledger_stream_e
     out.seq_start = ev->seq_start;
     out.seq_end = ev->seq_end;
     out.tree_size = ev->tree_size;
-    out.root = hash_of(&e->arena, &ev->root);
+    out.root = ledger_oap__hash(&e->arena, &ev->root);
     out.accounts = arena_array(&e->arena, ev->n_accounts + 1, sizeof *out.accounts);
     for (size_t i = 0; out.accounts != NULL && i < ev->n_accounts; i++)
-        out.accounts[out.n_accounts++] = c_text(&e->arena, ev->accounts[i]);
+        out.accounts[out.n_accounts++] = ledger_oap__text(&e->arena, ev->accounts[i]);
     return pack_event(e, &out, false);
 }
 
@@ -635,16 +643,20 @@ static void oap_end(struct ledger_stream *st)
     free(e);
 }
 
+/* The publisher asks this before anything else: the first time, the client learns that it is heard. */
 static bool oap_gone(struct ledger_stream *st)
 {
-    return net_oap_req_gone(((struct oap_stream *)st)->rq);
+    struct oap_stream *e = (struct oap_stream *)st;
+    if (!e->opened && net_oap_send(e->rq, NET_OAP_RESP, 200, bytes_of(NULL, 0)) == ERR_OK)
+        e->opened = true;
+    return net_oap_req_gone(e->rq);
 }
 
 static const struct ledger_stream_ops stream_ops = {oap_event, oap_idle, oap_lagged, oap_end, oap_gone};
 
 static void op_subscribe(struct ledger_service *s, struct net_oap_req *rq)
 {
-    ProtobufCAllocator alloc = allocator_of(net_oap_req_arena(rq));
+    ProtobufCAllocator alloc = ledger_oap__allocator(net_oap_req_arena(rq));
     struct bytes in = net_oap_req_payload(rq);
     Ron__Ledger__V1__SubscribeRequest *m = ron__ledger__v1__subscribe_request__unpack(&alloc, in.n, in.p);
     struct auth_cap *cap;
@@ -652,7 +664,7 @@ static void op_subscribe(struct ledger_service *s, struct net_oap_req *rq)
         net_oap_reply_problem(rq, ERR_BAD_REQUEST, "not a SubscribeRequest");
         return;
     }
-    if (!may_read(s, rq, (struct str){NULL, 0}, &cap))
+    if (!ledger_oap__may_read(s, rq, (struct str){NULL, 0}, &cap))
         return;
     bool narrow = auth_cap_has(cap, AUTH_CV_ACCOUNT);
     auth_cap_release(cap);
@@ -679,7 +691,7 @@ static void op_subscribe(struct ledger_service *s, struct net_oap_req *rq)
 void ledger_oap(struct net_oap_req *rq, void *state)
 {
     struct ledger_service *s = state;
-    struct oap_read r = {0};
+    struct ledger_oap_read r = {0};
     switch (net_oap_req_code(rq)) {
     case OP_INGEST:
         op_ingest(s, rq);
@@ -691,14 +703,23 @@ void ledger_oap(struct net_oap_req *rq, void *state)
         op_unit(s, rq);
         break;
     case OP_HEAD:
-        if (may_read(s, rq, (struct str){NULL, 0}, &r.cap))
-            read_send(s, rq, r, run_head);
+        if (ledger_oap__may_read(s, rq, (struct str){NULL, 0}, &r.cap))
+            ledger_oap__read(s, rq, r, run_head);
         break;
     case OP_SUBSCRIBE:
         op_subscribe(s, rq);
         break;
     case OP_CONSISTENCY:
         op_consistency(s, rq);
+        break;
+    case OP_ENTRIES:
+        ledger_oap__entries(s, rq);
+        break;
+    case OP_ROOTS:
+        ledger_oap__roots(s, rq);
+        break;
+    case OP_INCLUSION:
+        ledger_oap__inclusion(s, rq);
         break;
     default:
         net_oap_reply_problem(rq, ERR_NOT_FOUND, "no such operation");

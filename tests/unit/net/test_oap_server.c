@@ -676,6 +676,50 @@ static void calls_to_nobody_are_refused_and_later_ones_find_the_server(void **st
     close(fd);
 }
 
+static void a_call_that_never_left_says_so(void **state)
+{
+    struct fix *f = *state;
+    char to[64];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t n = sizeof a;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0); /* a port nobody listens on */
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+    snprintf(to, sizeof to, "127.0.0.1:%u", ntohs(a.sin_port));
+    struct net_oap_client_config cfg = {.loop = f->loop, .connect = to};
+    assert_int_equal(net_oap_client_create(&cfg, &f->client), ERR_OK);
+    assert_int_equal(call(f, OP_ECHO, "x", 60000), ERR_OK);
+    wait_answers(f, 1);
+    assert_int_equal(call(f, OP_ECHO, "x", 10), ERR_OK); /* its time ends before the back-off does */
+    turn(f, 3);
+    clock_manual_advance_ms(&f->clock, 11);
+    wait_answers(f, 2);
+    assert_int_equal(f->e, ERR_UNAVAILABLE);
+    close(fd);
+}
+
+static void a_client_in_a_hurry_does_not_wait_for_the_next_attempt(void **state)
+{
+    struct fix *f = *state;
+    char to[64];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t n = sizeof a;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+    snprintf(to, sizeof to, "127.0.0.1:%u", ntohs(a.sin_port));
+    struct net_oap_client_config cfg = {.loop = f->loop, .connect = to, .fail_fast = true};
+    assert_int_equal(net_oap_client_create(&cfg, &f->client), ERR_OK);
+    for (int i = 1; i <= 3; i++) { /* time stands still: the back-off is never over */
+        assert_int_equal(call(f, OP_ECHO, "x", 60000), ERR_OK);
+        wait_answers(f, i);
+        assert_int_equal(f->e, ERR_REFUSED);
+    }
+    close(fd);
+}
+
 static void more_calls_than_the_server_takes_wait_their_turn(void **state)
 {
     struct fix *f = *state;
@@ -836,6 +880,8 @@ int main(void)
         TEST(a_call_that_is_not_answered_in_time_is_over_and_a_late_answer_is_nobodys),
         TEST(a_lost_connection_ends_its_calls_and_the_next_call_makes_a_new_one),
         TEST(calls_to_nobody_are_refused_and_later_ones_find_the_server),
+        TEST(a_call_that_never_left_says_so),
+        TEST(a_client_in_a_hurry_does_not_wait_for_the_next_attempt),
         TEST(more_calls_than_the_server_takes_wait_their_turn),
         TEST(a_stream_delivers_each_frame_and_one_end),
         TEST(closing_a_stream_reaches_the_server),
