@@ -172,7 +172,7 @@ static void *io(void *client)
 void rig_client_open_url(const char *url, const char *token, size_t inflight_max, struct rig_client *out)
 {
     struct ledger_client_conf conf = {.url = url, .token = token, .inflight_max = inflight_max};
-    *out = (struct rig_client){NULL};
+    *out = (struct rig_client){.c = NULL};
     CHECK(ledger_client_open(&conf, &out->c) == ERR_OK);
     CHECK(pthread_create(&out->thread, NULL, io, out->c) == 0);
     out->has_thread = true;
@@ -182,7 +182,7 @@ void rig_client_open(struct ledger_rig *r, enum rig_transport t, struct rig_clie
 {
     char url[256];
     const char *run = r->amnesia ? r->dir : r->root;
-    *out = (struct rig_client){NULL};
+    *out = (struct rig_client){.c = NULL};
     switch (t) {
     case RIG_HTTP:
         snprintf(url, sizeof url, "http://127.0.0.1:%d", svc_port(r->svc));

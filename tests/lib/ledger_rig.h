@@ -1,7 +1,7 @@
 /*
  * A real ledger in the test's own process, on free ports in a directory of its own, and clients of every transport to it.
  *
- * Threads     The rig's functions from the test's thread; client calls block it until they are answered.
+ * Threads     The rig's functions from the test's thread, which holds no lock; client calls block it until they are answered.
  */
 #ifndef RON_TESTS_LEDGER_RIG_H
 #define RON_TESTS_LEDGER_RIG_H
@@ -23,7 +23,7 @@ struct ledger_rig {
 
 /* Opens and starts it; flags are "section.key=value". Waits until it is ready. */
 void ledger_rig_open(struct ledger_rig *r, bool amnesia, const char *const *flags, size_t n);
-int ledger_rig_stop(struct ledger_rig *r);   /* drain and close; the exit code */
+int ledger_rig_stop(struct ledger_rig *r) RT_UNCHECKED;   /* drain and close; the exit code */
 void ledger_rig_start(struct ledger_rig *r); /* again, on what is there */
 void ledger_rig_close(struct ledger_rig *r); /* removes the directory */
 void ledger_rig_narrow(struct ledger_rig *r, const char *caveat, char out[4096]);
@@ -32,7 +32,7 @@ void ledger_rig_await_metric(struct ledger_rig *r, const char *name, const char 
 
 /* One HTTP request; the status. body_out may be NULL. */
 int ledger_rig_http(struct ledger_rig *r, const char *method, const char *path, const char *body,
-                    struct buf *body_out);
+                    struct buf *body_out) RT_UNCHECKED;
 
 /* ---- clients ---- */
 
