@@ -1,7 +1,6 @@
 #include "base/pool.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/check.h"
 
@@ -10,17 +9,13 @@ NODISCARD enum err pool_init(struct pool *p, size_t object_bytes, size_t count)
     CHECK(object_bytes > 0 && count > 0 && count <= UINT32_MAX);
     *p = (struct pool){0};
     size_t size = (object_bytes + 15) & ~(size_t)15;
-    size_t slab_bytes;
-    if (__builtin_mul_overflow(size, count, &slab_bytes))
-        return ERR_NO_MEMORY;
-    p->slab = aligned_alloc(16, slab_bytes);
+    p->slab = calloc(count, size); /* zero pages: an object costs memory from its first use on */
     p->taken = calloc(count, 1);
     p->free = calloc(count, sizeof *p->free);
     if (!p->slab || !p->taken || !p->free) {
         pool_fini(p);
         return ERR_NO_MEMORY;
     }
-    memset(p->slab, 0, slab_bytes);
     p->object_bytes = size;
     p->count = p->free_n = count;
     /* Highest index at the bottom, so that objects are first handed out in address order. */

@@ -64,6 +64,7 @@ struct mem_ledger {
     int ingest_n, unit_n;
     struct rng rng;
     bool chaos, forked;
+    _Atomic unsigned service_us;
     struct stalled *stalled;
     struct ledger_feed *feeds;
     pthread_mutex_t feed_m; /* held while a feed's callback runs */
@@ -444,6 +445,9 @@ static void do_ingest(struct ledger_client *c, const struct ledger_ingest *rq, s
                       ledger_ingest_fn *fn, void *ctx)
 {
     struct mem_ledger *f = mem_of(c);
+    unsigned took_us = f->service_us;
+    if (took_us)
+        nanosleep(&(struct timespec){.tv_nsec = (long)took_us * 1000}, NULL);
     pthread_mutex_lock(&f->m);
     f->ingests++;
     enum mem_fault fault = draw(f, &f->ingest_fault, &f->ingest_n);
@@ -784,6 +788,11 @@ void mem_ledger_read_fault(struct mem_ledger *f, enum mem_fault fault)
 void mem_ledger_chaos(struct mem_ledger *f, uint64_t seed)
 {
     LOCKED(f, f->chaos = seed != 0, rng_seed(&f->rng, seed));
+}
+
+void mem_ledger_service_time(struct mem_ledger *f, unsigned us)
+{
+    f->service_us = us;
 }
 
 void mem_ledger_feed(struct mem_ledger *f, bool on)

@@ -33,6 +33,8 @@ void mem_ledger_unit_fault(struct mem_ledger *f, enum mem_fault fault, int n);
 void mem_ledger_read_fault(struct mem_ledger *f, enum mem_fault fault);
 /* From the i-th ingest on, faults drawn at random from this seed; 0: none. */
 void mem_ledger_chaos(struct mem_ledger *f, uint64_t seed);
+/* Every ingest takes this long, whatever it carries: what the ledger can do in a second is then known. */
+void mem_ledger_service_time(struct mem_ledger *f, unsigned us);
 void mem_ledger_feed(struct mem_ledger *f, bool on);
 /* The ledger tells another root from now on. */
 void mem_ledger_fork(struct mem_ledger *f);

@@ -458,6 +458,22 @@ static bool wants_more(const struct wallet_worker *k)
     return k->spare || k->chains.parked < wallet_config(k->w)->batch_units;
 }
 
+/* One request's worth at a time, so that what cannot be sent yet stays where it is counted and refused. */
+static bool take_work(struct wallet_worker *k)
+{
+    void *items[TAKE];
+    size_t room = wallet_config(k->w)->batch_units, n = 0;
+    bool some = false;
+    while (room && wants_more(k) &&
+           rt_chan_try_recv_batch(k->work, items, room < TAKE ? room : TAKE, &n) == ERR_OK) {
+        for (size_t i = 0; i < n; i++)
+            take_in(k, items[i]);
+        room -= n;
+        some = true;
+    }
+    return some;
+}
+
 static bool step(struct wallet_worker *k)
 {
     void *items[TAKE];
@@ -473,11 +489,7 @@ static bool step(struct wallet_worker *k)
             resolved(k, items[i]);
         busy = true;
     }
-    while (wants_more(k) && rt_chan_try_recv_batch(k->work, items, TAKE, &n) == ERR_OK) {
-        for (size_t i = 0; i < n; i++)
-            take_in(k, items[i]);
-        busy = true;
-    }
+    busy |= take_work(k);
     while (send_some(k))
         busy = true;
     if (atomic_load_explicit(&k->canceled, memory_order_acquire))

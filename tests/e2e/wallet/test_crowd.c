@@ -1,0 +1,173 @@
+/*
+ * Crowds: ten times more than the ledger can take, and a thousand clients at once that repeat themselves, steal nonces and
+ * pipeline. What is refused is refused at once and says when to come back; what was acknowledged is there; the books balance.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "wallet_load.h"
+#include "wallet_rig.h"
+
+static struct wallet_rig rig;
+
+static void fund(unsigned payers)
+{
+    for (unsigned i = 0; i < payers; i++) { /* straight into the ledger */
+        char idem[32], account[32];
+        snprintf(idem, sizeof idem, "fund:%u", i);
+        snprintf(account, sizeof account, "acct:payer-%u", i);
+        mem_ledger_mint(rig.ledger, idem, account, "ron", 10000000);
+    }
+}
+
+static size_t rss_kib(void)
+{
+    char line[256];
+    size_t kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, "VmRSS:", 6) == 0)
+            kib = strtoul(line + 6, NULL, 10);
+    if (f)
+        fclose(f);
+    return kib;
+}
+
+static void show(const char *what, const struct wallet_load_result *r)
+{
+    print_message("%s: %.1f s, sent %llu, ok %llu (%.0f/s, p50 %.1f ms, p99 %.1f ms), busy %llu (p50 %.1f "
+                  "ms, p99 %.1f ms), "
+                  "unavailable %llu, pending %llu, conflict %llu, cut %llu, unsent %llu, other %llu %s\n",
+                  what, r->seconds, (unsigned long long)r->sent, (unsigned long long)r->ok,
+                  (double)r->ok / r->seconds, wallet_load_ms(&r->good, 0.5), wallet_load_ms(&r->good, 0.99),
+                  (unsigned long long)r->busy, wallet_load_ms(&r->refused, 0.5),
+                  wallet_load_ms(&r->refused, 0.99), (unsigned long long)r->unavailable,
+                  (unsigned long long)r->pending, (unsigned long long)r->conflict,
+                  (unsigned long long)r->cut, (unsigned long long)r->unsent, (unsigned long long)r->other,
+                  r->first_odd);
+}
+
+/* What a strand was told and what the ledger has are the same, once nothing is under way. */
+static void assert_nothing_lost(const struct wallet_load_result *r, unsigned strands, unsigned first)
+{
+    for (unsigned i = 0; i < strands; i++) {
+        char account[32];
+        snprintf(account, sizeof account, "acct:payer-%u", first + i);
+        assert_int_equal(mem_ledger_last(rig.ledger, account, 0), r->acked[i]);
+    }
+    assert_true(mem_ledger_conserves(rig.ledger));
+}
+
+/* What the ledger takes when exactly enough is offered. */
+static double peak_rate(unsigned first)
+{
+    struct wallet_load_result r;
+    struct wallet_load_spec spec = {.port = (uint16_t)svc_port(rig.svc),
+                                    .token = rig.token,
+                                    .run = first ? "after" : "before",
+                                    .conns = 24,
+                                    .payers = 24,
+                                    .first_payer = first,
+                                    .ms = 1000};
+    wallet_load_run(&spec, &r);
+    show("peak", &r);
+    assert_int_equal(r.other + r.cut + r.pending + r.busy, 0);
+    assert_nothing_lost(&r, 24, first);
+    free(r.acked);
+    return (double)r.ok / r.seconds;
+}
+
+RT_UNCHECKED static void ten_times_too_much_is_refused_at_once_and_costs_no_goodput(void **state)
+{
+    /* Two operations every four milliseconds: at most 500 a second. */
+    static const char *const flags[] = {"--workers=1", "--batch_units=2", "--inflight_requests=1",
+                                        "--queues.work=32"};
+    enum { STRANDS = 400 };
+    struct wallet_load_result flood;
+    (void)state;
+    wallet_rig_open(&rig, flags, 4);
+    fund(STRANDS + 48); /* strands begin with nonce 1: every run has payers of its own */
+    mem_ledger_service_time(rig.ledger, 4000);
+    double before = peak_rate(0);
+    size_t rss = rss_kib();
+    struct wallet_load_spec spec = {.port = (uint16_t)svc_port(rig.svc),
+                                    .token = rig.token,
+                                    .run = "flood",
+                                    .conns = STRANDS,
+                                    .payers = STRANDS,
+                                    .first_payer = 24,
+                                    .rate = before * 10,
+                                    .ms = 2500};
+    wallet_load_run(&spec, &flood);
+    show("flood", &flood);
+    double grown_kib = (double)rss_kib() - (double)rss;
+    double after = peak_rate(24 + STRANDS); /* the machine may be slower now than it was */
+    double good = (double)flood.ok / flood.seconds;
+    assert_true(good >= 0.95 * (before < after ? before : after));
+    assert_true(flood.busy > flood.ok); /* it was a flood */
+    assert_int_equal(flood.no_retry_after, 0);
+    assert_int_equal(flood.other + flood.cut + flood.pending, 0);
+    /* At once: sooner than what waits its turn. */
+    assert_true(wallet_load_ms(&flood.refused, 0.5) < wallet_load_ms(&flood.good, 0.5));
+    assert_true(rig_metric(&rig, "busy_rejections_total", "endpoint=\"transfer\"") > 0);
+    assert_nothing_lost(&flood, STRANDS, 24);
+    /* Bounded: connections, requests and a few seconds of receipts, not what was offered. */
+    assert_true(grown_kib < 48 * 1024);
+    free(flood.acked);
+    assert_int_equal(wallet_rig_stop(&rig), 0);
+    wallet_rig_close(&rig);
+}
+
+RT_UNCHECKED static void a_thousand_clients_repeat_steal_and_pipeline(void **state)
+{
+    /* A thousand strands over 125 accounts, eight lanes each, four nonces of each in the pipe. */
+    enum { STRANDS = 1000, PAYERS = 125 };
+    struct wallet_load_result r;
+    (void)state;
+    wallet_rig_open(&rig, NULL, 0);
+    fund(PAYERS);
+    struct wallet_load_spec spec = {.port = (uint16_t)svc_port(rig.svc),
+                                    .token = rig.token,
+                                    .run = "crowd",
+                                    .conns = STRANDS,
+                                    .payers = PAYERS,
+                                    .depth = 4,
+                                    .repeat_pct = 10,
+                                    .thief_pct = 10,
+                                    .ms = 3000};
+    wallet_load_run(&spec, &r);
+    show("crowd", &r);
+    assert_int_equal(r.wrong, 0); /* no other bytes for a repeated request, nothing for a stolen nonce */
+    assert_int_equal(r.other + r.cut, 0);
+    assert_int_equal(r.no_retry_after, 0);
+    assert_true(r.replayed > 0 && r.conflict > 0);
+    /* No strand is stuck, and none was told more or less than what happened. */
+    for (unsigned i = 0; i < STRANDS; i++) {
+        char account[32];
+        snprintf(account, sizeof account, "acct:payer-%u", i % PAYERS);
+        uint64_t last = mem_ledger_last(rig.ledger, account, i / PAYERS);
+        assert_true(last >= r.acked[i] &&
+                    last <= r.acked[i] + spec.depth); /* sent, and cut short by the end */
+    }
+    assert_true(mem_ledger_conserves(rig.ledger));
+    free(r.acked);
+    assert_int_equal(wallet_rig_stop(&rig), 0);
+    wallet_rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ten_times_too_much_is_refused_at_once_and_costs_no_goodput),
+        cmocka_unit_test(a_thousand_clients_repeat_steal_and_pipeline),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
