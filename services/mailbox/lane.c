@@ -56,6 +56,7 @@ static enum err open_log(struct mailbox_lane *l, struct store_journal_report *re
                                      .segment_bytes = (uint32_t)cfg->segment_bytes,
                                      .tail_bytes = cfg->tail_cache,
                                      .direct = true,
+                                     .trust_idx = true,
                                      .clock = mb->clock,
                                      .now = mailbox_now(mb),
                                      .flush_seconds = obs_hist(mb->m[MAILBOX_M_flush]),
@@ -78,7 +79,8 @@ static void log_recovery(struct mailbox_lane *l, const struct store_journal_repo
                 OBS_U64("byte", r->bad_offset), OBS_STR("why", r->bad_reason ? r->bad_reason : "contents"),
                 OBS_END);
     obs_log(lg, OBS_INFO, "journal.recovered", OBS_U64("shard", l->no), OBS_U64("groups", r->frames),
-            OBS_U64("bytes", r->bytes), OBS_U64("messages", l->shard.slabs.live), OBS_END);
+            OBS_U64("bytes", r->bytes), OBS_U64("indexed_to", l->log.indexed_to),
+            OBS_U64("messages", l->shard.slabs.live), OBS_END);
 }
 
 enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t no)
@@ -104,6 +106,8 @@ enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t 
     if (e != ERR_OK)
         return e;
     atomic_store(&l->readonly, l->shard.readonly);
+    atomic_store(&l->active_segment, l->log.active_segment);
+    atomic_store(&l->sealed_every_ms, INT64_C(3600000));
     if (!l->shard.readonly && store_journal_wants_spare(l->log.journal)) {
         e = store_journal_prepare_spare(l->log.journal);
         atomic_store(&l->disk_full, e == ERR_NO_SPACE);

@@ -1,73 +1,10 @@
 #include "services/mailbox/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
-
-/* ---- tail cache ---- */
-
-enum err mailbox_tail_init(struct mailbox_tail *t, size_t cap)
-{
-    *t = (struct mailbox_tail){.cap = cap, .parts_cap = 4096};
-    if (cap == 0)
-        return ERR_OK;
-    t->ring = malloc(cap);
-    t->part = calloc(t->parts_cap, sizeof *t->part);
-    return t->ring && t->part ? ERR_OK : ERR_NO_MEMORY;
-}
-
-void mailbox_tail_fini(struct mailbox_tail *t)
-{
-    free(t->ring);
-    free(t->part);
-}
-
-static bool overlaps(size_t a, size_t an, size_t b, size_t bn)
-{
-    return a < b + bn && b < a + an;
-}
-
-void mailbox_tail_put(struct mailbox_tail *t, uint32_t segment, uint64_t offset, const uint8_t *p, size_t n)
-{
-    if (n > t->cap)
-        return;
-    size_t at = t->cap - t->at < n ? 0 : t->at;
-    while (t->n > 0) { /* oldest first: what stands in the way, or has no descriptor left */
-        struct mailbox_tail_part *old = &t->part[t->first];
-        if (t->n < t->parts_cap && !overlaps(old->at, old->n, at, n) && !(at < t->at && old->at >= t->at))
-            break;
-        t->first = (t->first + 1) % t->parts_cap;
-        t->n--;
-    }
-    memcpy(t->ring + at, p, n);
-    t->part[(t->first + t->n) % t->parts_cap] = (struct mailbox_tail_part){segment, offset, n, at};
-    t->n++;
-    t->at = at + n;
-}
-
-bool mailbox_tail_get(const struct mailbox_tail *t, uint32_t segment, uint64_t offset, uint8_t *into,
-                      size_t n)
-{
-    uint32_t low = 0, high = t->n; /* parts are in journal order */
-    while (low < high) {
-        uint32_t mid = (low + high) / 2;
-        const struct mailbox_tail_part *p = &t->part[(t->first + mid) % t->parts_cap];
-        if (p->segment < segment || (p->segment == segment && p->offset + p->n <= offset))
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    if (low == t->n)
-        return false;
-    const struct mailbox_tail_part *p = &t->part[(t->first + low) % t->parts_cap];
-    if (p->segment != segment || offset < p->offset || offset >= p->offset + p->n)
-        return false;
-    size_t have = (size_t)(p->offset + p->n - offset);
-    memcpy(into, t->ring + p->at + (offset - p->offset), have < n ? have : n);
-    if (have < n)
-        memset(into + have, 0, n - have);
-    return true;
-}
+#include "services/mailbox/idx.h"
 
 static void count_bad(struct mailbox_log *g, size_t reason)
 {
@@ -91,16 +28,12 @@ static enum err read_bytes(struct mailbox_log *g, uint32_t segment, uint64_t off
         return ERR_OK;
     obs_counter_inc(g->cold_reads);
     uint64_t end = g->segment_bytes;
+    if (offset >= end)
+        return ERR_CORRUPT;
     size_t most = end - offset < n ? (size_t)(end - offset) : n;
-    enum err e = store_journal_pread(g->journal, (struct store_pos){segment, (uint32_t)offset}, into, most);
-    if (e != ERR_RANGE)
-        return e;
-    e = store_journal_pread(g->journal, (struct store_pos){segment, (uint32_t)offset}, into,
-                            MAILBOX_REC_HEAD);
-    if (e != ERR_OK || le32_get(into) > most)
-        return e == ERR_OK ? ERR_CORRUPT : e;
-    return store_journal_pread(g->journal, (struct store_pos){segment, (uint32_t)offset}, into,
-                               le32_get(into));
+    if (segment == g->active_segment) /* its end still moves */
+        return store_journal_pread(g->journal, (struct store_pos){segment, (uint32_t)offset}, into, most);
+    return mailbox_window_read(&g->window, g->journal, segment, offset, end, into, most);
 }
 
 static bool body_is_true(struct mailbox_log *g, const struct mailbox_rec *r)
@@ -154,6 +87,13 @@ enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offs
     return ERR_OK;
 }
 
+enum err mailbox_log_payload_hash(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
+                                  uint8_t out_first_half[16])
+{
+    struct mailbox_idx_place at = {g->disk, g->dir, g->instance, g->shard->no};
+    return mailbox_idx_find(&at, segment, offset8, out_first_half);
+}
+
 /* ---- opening ---- */
 
 struct replay {
@@ -202,7 +142,74 @@ static enum err replay_frame(void *ctx, const struct store_frame *f, struct stor
 static void set_scope(struct mailbox_log *g)
 {
     bool stays = g->active_segment != 0 && store_journal_room(g->journal).active >= MAILBOX_FRAME_MAX;
-    mailbox_shard_scope(g->shard, g->active_segment, stays ? 0 : (uint32_t)g->next_group | 1);
+    mailbox_shard_scope(g->shard, g->active_segment, stays ? 0 : (uint32_t)g->next_group << 1 | 1);
+}
+
+/* How many messages the index files speak of, less those they settle: what the tables will have to hold. */
+static enum err expect_messages(struct mailbox_log *g, const struct mailbox_idx_place *at, uint32_t first,
+                                uint32_t end) RT_BLOCKS
+{
+    uint64_t items = 0, settled = 0;
+    struct mailbox_idx_info x;
+    for (uint32_t no = first; no < end && mailbox_idx_peek(at, no, &x) == ERR_OK; no++) {
+        items += x.items;
+        settled += x.settled;
+    }
+    return items > settled ? mailbox_replay_expect(g->shard, items - settled) : ERR_OK;
+}
+
+static void idx_is_bad(struct store_journal_report *r, uint32_t no)
+{
+    r->damaged = true;
+    snprintf(r->bad_file, sizeof r->bad_file, "%08u.idx", no);
+    r->bad_offset = 0;
+    r->bad_reason = "the index of a segment that is gone cannot be used";
+}
+
+/*
+ * Applies index files from the oldest on, up to the first that is missing or bad; the journal is replayed from there. Only a
+ * stripped segment has nothing but its index: a bad one is damage then. A tool that verifies (`trust_idx` false) reads every
+ * segment there is.
+ */
+static enum err load_idx(struct mailbox_log *g, const struct mailbox_log_config *cfg, struct replay *r,
+                         struct store_resume *resume, struct store_journal_report *report) RT_BLOCKS
+{
+    struct mailbox_idx_place at = {cfg->disk, cfg->dir, cfg->instance, g->shard->no};
+    struct mailbox_idx_files f;
+    enum err e = mailbox_idx_list(cfg->disk, cfg->dir, &f);
+    if (e != ERR_OK || !f.first_idx || (f.first_seg && f.first_idx > f.first_seg))
+        return e;
+    uint32_t end = cfg->trust_idx ? f.last_seg : f.first_seg, no;
+    e = expect_messages(g, &at, f.first_idx, end);
+    for (no = f.first_idx; e == ERR_OK && no < end; no++) {
+        struct mailbox_idx_info x;
+        e = mailbox_idx_load(&at, no, g->shard, cfg->routing, g->opened.wall_ms, &x);
+        bool joins = e == ERR_OK &&
+                     (no == f.first_idx || (x.first_group == g->next_group && x.first_seq == g->next_seq &&
+                                            sha256_eq(&x.prev_root, &r->root)));
+        if (e == ERR_OK && !joins)
+            e = ERR_CORRUPT;
+        if (e != ERR_OK)
+            break;
+        g->next_group = x.last_group + 1;
+        g->next_seq = x.next_seq;
+        r->root = x.root;
+    }
+    bool usable_segment = no >= f.first_seg && f.first_seg;
+    if (e == ERR_INTEGRITY || e == ERR_NOT_FOUND || e == ERR_VERSION) {
+        if (e == ERR_INTEGRITY)
+            count_bad(g, 3);
+        e = usable_segment ? ERR_OK : ERR_CORRUPT;
+    }
+    if (e == ERR_CORRUPT) {
+        idx_is_bad(report, no);
+        return e;
+    }
+    if (e == ERR_OK && no > f.first_idx) {
+        g->indexed_to = no - 1;
+        *resume = (struct store_resume){{no, STORE_SEGMENT_HEADER}, g->next_group, g->next_seq, r->root};
+    }
+    return e;
 }
 
 enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
@@ -214,6 +221,7 @@ enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
                               .segment_bytes = cfg->segment_bytes,
                               .routing = cfg->routing,
                               .opened = cfg->now,
+                              .disk = cfg->disk,
                               .cold_reads = cfg->cold_reads,
                               .integrity = cfg->integrity};
     struct store_journal_config jc = {.disk = cfg->disk,
@@ -237,11 +245,21 @@ enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
     enum err e = mailbox_tail_init(&g->tail, cfg->tail_bytes);
     if (e != ERR_OK)
         return e;
+    CHECK(strlen(cfg->dir) < sizeof g->dir);
+    strcpy(g->dir, cfg->dir);
+    memcpy(g->instance, cfg->instance, 16);
     struct replay r = {.g = g};
+    struct store_journal_report idx_report = {0};
     mailbox_replay_begin(shard);
-    e = store_journal_open(&jc, replay_frame, &r, out_report, &g->journal);
+    e = load_idx(g, cfg, &r, &jc.resume, &idx_report);
+    if (e != ERR_OK && e != ERR_CORRUPT)
+        return e;
+    /* Without what the bad index said the frames would contradict it: they are only checked. */
+    e = store_journal_open(&jc, idx_report.damaged ? NULL : replay_frame, &r, out_report, &g->journal);
     if (e != ERR_OK)
         return e;
+    if (idx_report.damaged)
+        *out_report = idx_report;
     g->root = r.root;
     g->active_segment = r.last_segment;
     e = mailbox_replay_end(shard, cfg->now);
@@ -256,6 +274,7 @@ void mailbox_log_close(struct mailbox_log *g)
     if (g->journal)
         store_journal_close(g->journal);
     mailbox_tail_fini(&g->tail);
+    mailbox_window_fini(&g->window);
     *g = (struct mailbox_log){0};
 }
 

@@ -1,8 +1,8 @@
 /*
  * A shard's log: the core's groups as frames of a journal, and back.
  *
- * Open replays every frame through the core, checking CRCs, roots, sequence numbers, links and payload hashes; what does not fit
- * is damage, and the log comes up read-only. Commit seals the group, computes its root, writes one frame with one flush, and
+ * Open applies the index files beside sealed segments (idx.h) and replays every later frame through the core, checking CRCs, roots,
+ * sequence numbers, links and payload hashes; what does not fit is damage, and the log comes up read-only. Commit seals the group, computes its root, writes one frame with one flush, and
  * tells the entries where their bodies are. A failed write closes the log until a restart has read what is really there.
  *
  * Knows nothing of the service around it, so that the simulation drives the very code that runs in production.
@@ -15,27 +15,8 @@
 #define RON_MAILBOX_LOG_H
 
 #include "services/mailbox/core/shard.h"
+#include "services/mailbox/tail.h"
 #include "store/journal.h"
-
-/* The newest bytes of a journal, in a ring: a body is read from here before the disk is asked. */
-struct mailbox_tail {
-    uint8_t *ring;
-    size_t cap, at;
-    struct mailbox_tail_part {
-        uint32_t segment;
-        uint64_t offset;
-        size_t n, at;
-    } * part; /* circular, in journal order */
-    uint32_t first, n, parts_cap;
-};
-
-NODISCARD enum err mailbox_tail_init(struct mailbox_tail *t, size_t cap);
-void mailbox_tail_fini(struct mailbox_tail *t);
-void mailbox_tail_put(struct mailbox_tail *t, uint32_t segment, uint64_t offset, const uint8_t *p,
-                      size_t n);
-/* Up to n bytes from there, the rest zero; false when it does not hold them. */
-bool mailbox_tail_get(const struct mailbox_tail *t, uint32_t segment, uint64_t offset, uint8_t *into,
-                      size_t n);
 
 struct mailbox_log_config {
     struct store_disk *disk;
@@ -45,6 +26,7 @@ struct mailbox_log_config {
     uint32_t segment_bytes;
     size_t tail_bytes;
     bool direct, read_only;
+    bool trust_idx; /* start from index files where there are segments too */
     const struct clock *clock;
     struct mailbox_now now; /* times found in the journal are turned into monotonic ones from here */
     /* May be NULL. */
@@ -57,9 +39,14 @@ struct mailbox_log {
     struct mailbox_shard *shard;
     struct store_journal *journal;
     struct mailbox_tail tail;
+    struct mailbox_window window;
     struct sha256 root;
     uint64_t next_group, next_seq;
     uint32_t segment_bytes, active_segment;
+    uint32_t indexed_to; /* the last segment whose index file was used by open; 0 = none */
+    struct store_disk *disk;
+    char dir[STORE_PATH_MAX];
+    uint8_t instance[16];
     const uint16_t *routing;
     struct mailbox_now opened;
     struct obs_counter *cold_reads;
@@ -79,6 +66,10 @@ bool mailbox_log_has_room(const struct mailbox_log *g); /* for the largest group
 /* The record of an entry: every byte of it checked. `into` has length64 * 64 bytes. ERR_INTEGRITY, ERR_IO, ERR_NOT_FOUND. */
 NODISCARD enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
                                     uint32_t length64, uint8_t *into, struct mailbox_rec *out) RT_BLOCKS;
+
+/* The first half of the payload's hash of a record whose segment was stripped. ERR_NOT_FOUND, ERR_IO. */
+NODISCARD enum err mailbox_log_payload_hash(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
+                                            uint8_t out_first_half[16]) RT_BLOCKS;
 
 enum {
     MAILBOX_FRAME_MAX =

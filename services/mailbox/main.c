@@ -64,17 +64,49 @@ static void topology_of(const void *config, struct rt_topology *out)
     mailbox_topology(config, out);
 }
 
+/* Opening: journals are read by as many threads as there are CPUs, each taking the next shard. */
+struct opening {
+    struct mailbox *mb;
+    atomic_uint next;
+    atomic_int err; /* the first */
+};
+
+static void open_some(void *arg) RT_BLOCKS
+{
+    struct opening *o = arg;
+    for (unsigned i; (i = atomic_fetch_add(&o->next, 1)) < o->mb->shards;) {
+        enum err e = mailbox_lane_open(o->mb, &o->mb->lanes[i], (uint16_t)i);
+        int none = ERR_OK;
+        if (e != ERR_OK)
+            atomic_compare_exchange_strong(&o->err, &none, (int)e);
+    }
+}
+
+static enum err open_in_parallel(struct mailbox *mb) RT_BLOCKS
+{
+    struct opening o = {.mb = mb};
+    struct os_thread helper[MAILBOX_SHARDS_MAX];
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned n = cpus < 1 ? 1 : (unsigned)cpus, started = 0;
+    if (n > mb->shards)
+        n = mb->shards;
+    while (started + 1 < n && os_thread_start(&helper[started], "mbx-open", open_some, &o) == ERR_OK)
+        started++; /* fewer helpers only take longer */
+    open_some(&o);
+    while (started > 0)
+        os_thread_join(&helper[--started]);
+    return (enum err)atomic_load(&o.err);
+}
+
 static enum err open_lanes(struct mailbox *mb) RT_BLOCKS
 {
     int64_t began = clock_mono_ns(mb->clock);
     mb->lanes = calloc(mb->shards, sizeof *mb->lanes);
     if (!mb->lanes)
         return ERR_NO_MEMORY;
-    for (uint16_t i = 0; i < mb->shards; i++) {
-        enum err e = mailbox_lane_open(mb, &mb->lanes[i], i);
-        if (e != ERR_OK)
-            return e;
-    }
+    enum err e = open_in_parallel(mb);
+    if (e != ERR_OK)
+        return e;
     obs_gauge_set(obs_gauge(mb->m[MAILBOX_M_recovery_seconds]),
                   (double)(clock_mono_ns(mb->clock) - began) / 1e9);
     return mailbox_files_check_clean(mb, svc_data_dir(mb->svc));

@@ -36,7 +36,7 @@ enum err mailbox_slabs_alloc(struct mailbox_slabs *s, uint32_t *out_index)
     if (index) {
         s->free_head = mailbox_entry_at(s, index)->right;
     } else {
-        if (s->used == UINT32_MAX)
+        if (s->used == INT32_MAX) /* an index slot keeps at least one bit for its mark */
             return ERR_NO_MEMORY;
         if (s->used / MAILBOX_SLAB_ENTRIES == s->slabs) {
             enum err e = grow(s);
@@ -110,17 +110,30 @@ static uint32_t home_of(uint64_t h, uint32_t cap)
     return (uint32_t)(((h & 0xffffffffu) * cap) >> 32);
 }
 
+static uint32_t entry_mask(const struct mailbox_index_part *p)
+{
+    return (uint32_t)((UINT64_C(1) << p->bits) - 1);
+}
+
+/* The hash bits that share a slot with the entry: neither those that chose the partition nor those that chose the home. */
+static uint32_t mark_of(uint64_t h, const struct mailbox_index_part *p)
+{
+    return (uint32_t)(h >> 32) << p->bits & ~entry_mask(p);
+}
+
 uint32_t mailbox_index_find(const struct mailbox_index *x, const uint8_t key[16])
 {
     uint64_t h = key_hash(key);
     const struct mailbox_index_part *p = &x->part[part_of(h)];
     if (p->cap == 0)
         return 0;
+    uint32_t mask = entry_mask(p), mark = mark_of(h, p);
     for (uint32_t i = home_of(h, p->cap);; i = i + 1 == p->cap ? 0 : i + 1) {
-        if (p->slot[i] == 0)
+        uint32_t slot = p->slot[i];
+        if (slot == 0)
             return 0;
-        if (memcmp(key_of(x, p->slot[i]), key, 16) == 0)
-            return p->slot[i];
+        if ((slot & ~mask) == mark && memcmp(key_of(x, slot & mask), key, 16) == 0)
+            return slot & mask;
     }
 }
 
@@ -137,24 +150,37 @@ static void place(struct mailbox_index_part *p, uint64_t h, uint32_t entry)
     uint32_t i = home_of(h, p->cap);
     while (p->slot[i] != 0)
         i = i + 1 == p->cap ? 0 : i + 1;
-    p->slot[i] = entry;
+    p->slot[i] = mark_of(h, p) | entry;
 }
 
-static enum err grow_part(const struct mailbox_index *x, struct mailbox_index_part *p)
+static enum err resize_part(const struct mailbox_index *x, struct mailbox_index_part *p, uint32_t cap)
 {
-    struct mailbox_index_part wider = {.cap = p->cap < 16 ? 16 : p->cap + p->cap / 4, .n = p->n};
+    struct mailbox_index_part wider = {.cap = cap, .n = p->n, .bits = p->bits};
     wider.slot = calloc(wider.cap, sizeof *wider.slot);
     if (!wider.slot)
         return ERR_NO_MEMORY;
+    uint32_t mask = entry_mask(p);
     for (uint32_t i = 0; i < p->cap; i++) {
         if (i + 8 < p->cap && p->slot[i + 8])
-            __builtin_prefetch(key_of(x, p->slot[i + 8]));
+            __builtin_prefetch(key_of(x, p->slot[i + 8] & mask));
         if (p->slot[i])
-            place(&wider, key_hash(key_of(x, p->slot[i])), p->slot[i]);
+            place(&wider, key_hash(key_of(x, p->slot[i] & mask)), p->slot[i] & mask);
     }
     free(p->slot);
     *p = wider;
     return ERR_OK;
+}
+
+static void widen_entries(struct mailbox_index_part *p, uint32_t entry)
+{
+    uint32_t bits = p->bits ? p->bits : 12, old = entry_mask(p);
+    while (entry >> bits)
+        bits++;
+    for (uint32_t i = 0; i < p->cap; i++) { /* the marks move up; their highest bits go */
+        uint32_t slot = p->slot[i];
+        p->slot[i] = (slot & ~old) >> p->bits << bits | (slot & old);
+    }
+    p->bits = bits & 63;
 }
 
 enum err mailbox_index_add(struct mailbox_index *x, uint32_t entry)
@@ -162,13 +188,27 @@ enum err mailbox_index_add(struct mailbox_index *x, uint32_t entry)
     uint64_t h = key_hash(key_of(x, entry));
     struct mailbox_index_part *p = &x->part[part_of(h)];
     if ((uint64_t)(p->n + 1) * 5 > (uint64_t)p->cap * 4) {
-        enum err e = grow_part(x, p);
+        enum err e = resize_part(x, p, p->cap < 16 ? 16 : p->cap + p->cap / 4);
         if (e != ERR_OK)
             return e;
     }
+    if (p->bits == 0 || entry > entry_mask(p))
+        widen_entries(p, entry);
     place(p, h, entry);
-    p->n++;
+    p->n = (p->n + 1) & 0x3ffffff;
     x->n++;
+    return ERR_OK;
+}
+
+enum err mailbox_index_reserve(struct mailbox_index *x, size_t n)
+{
+    size_t each = n / MAILBOX_INDEX_PARTS;
+    uint32_t cap = (uint32_t)(each + each / 3 + 16);
+    for (size_t i = 0; i < MAILBOX_INDEX_PARTS; i++) {
+        enum err e = x->part[i].cap < cap ? resize_part(x, &x->part[i], cap) : ERR_OK;
+        if (e != ERR_OK)
+            return e;
+    }
     return ERR_OK;
 }
 
@@ -183,8 +223,8 @@ void mailbox_index_remove(struct mailbox_index *x, uint32_t entry)
     uint64_t h = key_hash(key_of(x, entry));
     struct mailbox_index_part *p = &x->part[part_of(h)];
     CHECK(p->cap > 0);
-    uint32_t i = home_of(h, p->cap);
-    while (p->slot[i] != entry) {
+    uint32_t i = home_of(h, p->cap), mask = entry_mask(p);
+    while ((p->slot[i] & mask) != entry) {
         CHECK(p->slot[i] != 0);
         i = i + 1 == p->cap ? 0 : i + 1;
     }
@@ -192,14 +232,14 @@ void mailbox_index_remove(struct mailbox_index *x, uint32_t entry)
         j = j + 1 == p->cap ? 0 : j + 1;
         if (p->slot[j] == 0)
             break;
-        uint32_t home = home_of(key_hash(key_of(x, p->slot[j])), p->cap);
+        uint32_t home = home_of(key_hash(key_of(x, p->slot[j] & mask)), p->cap);
         if (!between(i, home, j)) {
             p->slot[i] = p->slot[j];
             i = j;
         }
     }
     p->slot[i] = 0;
-    p->n--;
+    p->n = (p->n - 1) & 0x3ffffff;
     x->n--;
 }
 

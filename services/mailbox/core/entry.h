@@ -85,11 +85,16 @@ static inline struct mailbox_entry *mailbox_entry_at(const struct mailbox_slabs 
 /*
  * Index of entries by msg_id or by digest: 4096 partitions of open addressing, u32 each. A partition grows by a quarter
  * when it is 0.8 full, so the load stays over 0.64 and no single insertion rehashes more than 1/4096 of the table.
+ *
+ * The low `bits` of a slot are the entry; what is left above them holds bits of the key's hash, so that a walk over a run of
+ * slots touches the entries (each a cache miss) only where the key is all but certain to be there. When an entry needs another
+ * bit, its partition gives one up.
  */
 enum { MAILBOX_INDEX_PARTS = 4096 };
 struct mailbox_index_part {
     uint32_t *slot;
-    uint32_t cap, n;
+    uint32_t cap;
+    uint32_t n : 26, bits : 6;
 };
 struct mailbox_index {
     const struct mailbox_slabs *slabs;
@@ -104,6 +109,8 @@ uint32_t mailbox_index_find(const struct mailbox_index *x, const uint8_t key[16]
 NODISCARD enum err mailbox_index_add(struct mailbox_index *x, uint32_t entry); /* the key must be absent */
 void mailbox_index_remove(struct mailbox_index *x, uint32_t entry);            /* must be present */
 void mailbox_index_prefetch(const struct mailbox_index *x, const uint8_t key[16]);
+/* Room for n keys at once, so that a start does not grow the table step by step. */
+NODISCARD enum err mailbox_index_reserve(struct mailbox_index *x, size_t n);
 size_t mailbox_index_bytes(const struct mailbox_index *x);
 
 #endif

@@ -46,7 +46,8 @@ static enum err replay_topic(struct mailbox_shard *s, const struct mailbox_rec *
         if (e != ERR_OK)
             return e;
         t->policy = mailbox_policy_match(&s->rules->policies, r->topic.name);
-    } else if (t->topic_seq != r->topic.last_seq || !sha256_eq(&t->chain, &r->topic.chain)) {
+    } else if (t->topic_seq != r->topic.last_seq ||
+               (at->verify && !sha256_eq(&t->chain, &r->topic.chain))) {
         return ERR_CORRUPT; /* it repeats what is known, or something in between is missing */
     }
     t->scope = (uint64_t)at->segment << 32;
@@ -65,7 +66,10 @@ static void free_entry(struct mailbox_shard *s, uint32_t i)
 
 static void drop_topic(struct mailbox_shard *s, struct mailbox_topic *t)
 {
-    for (uint32_t i = 1; i < s->slabs.used; i++) {
+    uint32_t left = 0;
+    for (int st = MAILBOX_READY; st < MAILBOX_STATES; st++)
+        left += t->count[st];
+    for (uint32_t i = 1; left && i < s->slabs.used; i++) {
         struct mailbox_entry *e = ENTRY(s, i);
         if (e->state != MAILBOX_FREE && e->topic == t->slot)
             free_entry(s, i);
@@ -201,24 +205,53 @@ static enum err replay_body(struct mailbox_shard *s, const struct mailbox_rec *r
                                       : mailbox_replay_move(s, &c, &r->move, at);
 }
 
-static enum err replay_dedup(struct mailbox_shard *s, const struct mailbox_rec *r,
-                             const struct mailbox_replay_at *at)
+enum err mailbox_replay_dedup(struct mailbox_shard *s, const struct mailbox_replay_enq *q,
+                              const struct mailbox_replay_at *at)
 {
-    const struct mailbox_rec_dedup *d = &r->dedup;
-    struct mailbox_topic *t = mailbox_topics_by_id(&s->topics, r->topic_id);
+    struct mailbox_topic *t = mailbox_topics_by_id(&s->topics, q->topic_id);
     if (!t)
-        return r->topic_id < s->topics.next_id && r->topic_id ? ERR_OK : ERR_CORRUPT;
-    uint32_t i = mailbox_index_find(&s->by_id, d->msg_id.b);
+        return q->topic_id < s->topics.next_id && q->topic_id ? ERR_OK : ERR_CORRUPT;
+    uint32_t i = mailbox_index_find(&s->by_id, q->msg_id.b);
     if (!i) {
-        enum err err = new_entry(s, t, &d->msg_id, &d->digest, &i);
+        enum err err = new_entry(s, t, &q->msg_id, &q->digest, &i);
         if (err != ERR_OK)
             return err;
-        ENTRY(s, i)->topic_seq = d->topic_seq;
+        ENTRY(s, i)->topic_seq = q->topic_seq;
         ENTRY(s, i)->flags = MAILBOX_F_ACKED;
         mailbox_shard__set_state(s, i, MAILBOX_DONE);
     }
-    place(s, i, at, (uint32_t)r->whole.n);
+    place(s, i, at, q->length);
     return ERR_OK;
+}
+
+static enum err replay_dedup(struct mailbox_shard *s, const struct mailbox_rec *r,
+                             const struct mailbox_replay_at *at)
+{
+    return mailbox_replay_dedup(s,
+                                &(struct mailbox_replay_enq){.msg_id = r->dedup.msg_id,
+                                                             .digest = r->dedup.digest,
+                                                             .topic_seq = r->dedup.topic_seq,
+                                                             .topic_id = r->topic_id,
+                                                             .length = (uint32_t)r->whole.n},
+                                at);
+}
+
+enum err mailbox_replay_chain(struct mailbox_shard *s, uint32_t topic_id, uint64_t topic_seq,
+                              const struct sha256 *chain)
+{
+    struct mailbox_topic *t = mailbox_topics_by_id(&s->topics, topic_id);
+    if (!t)
+        return ERR_OK;
+    if (t->topic_seq != topic_seq)
+        return ERR_CORRUPT;
+    t->chain = *chain;
+    return ERR_OK;
+}
+
+enum err mailbox_replay_expect(struct mailbox_shard *s, uint64_t messages)
+{
+    enum err e = mailbox_index_reserve(&s->by_id, messages);
+    return e == ERR_OK ? mailbox_index_reserve(&s->by_key, messages) : e;
 }
 
 static void replay_settle(struct mailbox_shard *s, const struct uuid *id, enum mailbox_settle_kind kind)

@@ -277,7 +277,7 @@ void mailbox_shard_reappend_topic(struct mailbox_shard *s, struct mailbox_topic 
 struct mailbox_replay_at {
     uint32_t segment;
     uint64_t offset; /* of the record */
-    bool verify;     /* recompute payload hash and link (a record straight from a segment) */
+    bool verify;     /* a record straight from a segment: recompute payload hash and link */
     uint64_t wall_ms;
 };
 void mailbox_replay_begin(struct mailbox_shard *s);
@@ -297,6 +297,13 @@ NODISCARD enum err mailbox_replay_enq(struct mailbox_shard *s, const struct mail
 NODISCARD enum err mailbox_replay_move(struct mailbox_shard *s, const struct mailbox_replay_enq *q,
                                        const struct mailbox_rec_move *m,
                                        const struct mailbox_replay_at *at);
+NODISCARD enum err mailbox_replay_dedup(struct mailbox_shard *s, const struct mailbox_replay_enq *q,
+                                        const struct mailbox_replay_at *at);
+/* The link of the topic's message topic_seq, which must be its newest. A topic that is not ours, or forgotten, is skipped. */
+NODISCARD enum err mailbox_replay_chain(struct mailbox_shard *s, uint32_t topic_id, uint64_t topic_seq,
+                                        const struct sha256 *chain);
+/* About so many messages will come: makes room for them at once. */
+NODISCARD enum err mailbox_replay_expect(struct mailbox_shard *s, uint64_t messages);
 /* Puts every entry into its queue; LEASED becomes READY, delays and windows run from now. */
 NODISCARD enum err mailbox_replay_end(struct mailbox_shard *s, struct mailbox_now now);
 /* Drops topics and entries of buckets that routing gives to another shard (after a rebalance). */

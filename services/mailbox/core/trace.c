@@ -12,7 +12,7 @@ struct message {
     uint16_t attempt;
     unsigned tries;
     uint64_t seq;
-    int64_t sent_ms, not_before_ms, held_ms, lease_until_ms, acked_ms;
+    int64_t sent_ms, not_before_ms, held_ms, lease_until_ms, acked_ms, ack_seen_ms;
     struct first_order *topic;
 };
 
@@ -207,7 +207,7 @@ static enum err on_delivered(struct mailbox_trace *t, struct message *m,
 {
     int64_t slack = t->rules.slack_ms;
     if (m->fate == ACKED) {
-        if (!crashed_between(t, m->acked_ms, m->acked_ms + t->rules.lazy_ms + slack))
+        if (!crashed_between(t, m->acked_ms, m->ack_seen_ms + t->rules.lazy_ms + slack))
             return no(t, &m->id, "delivered %lld ms after its ack", (long long)(ev->at_ms - m->acked_ms));
         t->acked--;
         m->fate = WAITING;
@@ -266,6 +266,8 @@ enum err mailbox_trace_feed(struct mailbox_trace *t, const struct mailbox_trace_
         return no(t, &ev->id, "%s, but never accepted", mailbox_trace_kind_name(ev->kind));
     if (ev->kind == MAILBOX_TRACE_DELIVERED)
         return on_delivered(t, m, ev);
+    if (ev->kind == MAILBOX_TRACE_UNSURE && ev->attempt && ev->attempt != m->attempt)
+        return ERR_OK; /* nothing was accepted: an attempt that was no longer the newest can have changed nothing */
     enum err e = current(t, m, ev);
     if (e != ERR_OK)
         return e;
@@ -274,6 +276,7 @@ enum err mailbox_trace_feed(struct mailbox_trace *t, const struct mailbox_trace_
         t->acked += m->fate != ACKED;
         m->fate = ACKED;
         m->acked_ms = ev->at_ms;
+        m->ack_seen_ms = ev->until_ms ? ev->until_ms : ev->at_ms;
         return ERR_OK;
     case MAILBOX_TRACE_UNSURE:
         if (m->fate == HELD || m->fate == WAITING)

@@ -24,7 +24,7 @@ enum mailbox_trace_kind {
     MAILBOX_TRACE_SENT,      /* id, topic, key, seq, until_ms = not before (0 = none) */
     MAILBOX_TRACE_DUPLICATE, /* id (the original's), topic, key */
     MAILBOX_TRACE_DELIVERED, /* id, attempt, until_ms = earliest end of the lease */
-    MAILBOX_TRACE_ACKED,     /* id, attempt: answered 200 */
+    MAILBOX_TRACE_ACKED,     /* id, attempt: asked for at at_ms, answered 200 at until_ms (0 = the same) */
     MAILBOX_TRACE_NACKED,    /* id, attempt */
     MAILBOX_TRACE_EXTENDED,  /* id, attempt, until_ms */
     MAILBOX_TRACE_RELEASED,  /* id, attempt: the lease was given back */

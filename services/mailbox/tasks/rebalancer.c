@@ -1,13 +1,25 @@
 /*
- * The rebalancer keeps house so that workers never wait for it: it prepares spare segments, names the oldest segment that may go,
- * drops it when its worker has moved everything out, and reads old segments again at a modest pace.
+ * The rebalancer keeps house so that workers never wait for it. Every 50 ms it looks whether a spare segment is wanted; every
+ * 200 ms, per shard, it does one of these:
+ *
+ *   index  writes the index file of the oldest sealed segment that has none (reading it checks it for the first time);
+ *   strip  takes a segment's file away when its audit time is over and its worker agrees that nothing in it waits;
+ *   drop   takes the index of a stripped segment away when its worker agrees that no key in it is remembered;
+ *   scrub  reads the next sealed segment again, at storage.scrub_rate, checking every frame, payload and record.
+ *
+ * Bytes that are wrong make the shard read-only: the flag `damaged` tells its worker.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/check.h"
+#include "services/mailbox/idx.h"
 #include "services/mailbox/mailbox.h"
+#include "store/file_replace.h"
 
-enum { EVERY_MS = 50, RECLAIM_EVERY = 4, SEGMENTS_MAX = 4096 };
+enum { EVERY_MS = 50, KEEP_EVERY = 4, BUSY_SEGMENT_MS = 5000, SCRUB_PIECE = 1 << 20 };
+
+/* ---- spares ---- */
 
 static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
 {
@@ -21,13 +33,76 @@ static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
                 cfg->storage_max_bytes;
     enum err e =
         (low && !svc_amnesia(mb->svc)) || over ? ERR_NO_SPACE : store_journal_prepare_spare(l->log.journal);
+    obs_gauge_set(obs_gauge(mb->m[MAILBOX_M_disk_pressure]), e == ERR_OK ? 0 : 1);
     if (e != ERR_OK)
         obs_log(svc_log(mb->svc), OBS_WARN, "storage.no_spare", OBS_U64("shard", l->no), OBS_ERR(e),
                 OBS_END);
 }
 
+static void watch_seals(struct mailbox *mb, struct mailbox_lane *l)
+{
+    struct mailbox_keeping *k = &l->keeping;
+    uint32_t active = atomic_load(&l->active_segment);
+    int64_t now = clock_mono_ns(mb->clock) / 1000000;
+    if (active != k->segment_seen) {
+        if (k->segment_seen)
+            atomic_store(&l->sealed_every_ms, (now - k->segment_since_ms) / (active - k->segment_seen));
+        k->segment_seen = active;
+        k->segment_since_ms = now;
+    } else if (now - k->segment_since_ms > atomic_load(&l->sealed_every_ms)) {
+        atomic_store(&l->sealed_every_ms, now - k->segment_since_ms);
+    }
+}
+
+/* ---- damage ---- */
+
+static void found_damage(struct mailbox *mb, struct mailbox_lane *l, size_t reason,
+                         const struct store_journal_report *r)
+{
+    obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_integrity], reason));
+    obs_log(svc_log(mb->svc), OBS_ERROR, "journal.corrupt", OBS_U64("shard", l->no),
+            OBS_STR("file", r->bad_file), OBS_U64("byte", r->bad_offset),
+            OBS_STR("why", r->bad_reason ? r->bad_reason : "contents"), OBS_END);
+    atomic_store(&l->damaged, true);
+}
+
+/* ---- index, strip, drop ---- */
+
+static struct mailbox_idx_place place_of(struct mailbox *mb, struct mailbox_lane *l)
+{
+    return (struct mailbox_idx_place){svc_disk(mb->svc), l->dir, mb->instance, l->no};
+}
+
+static bool index_next(struct mailbox *mb, struct mailbox_lane *l, const struct store_segment *oldest,
+                       size_t n) RT_BLOCKS
+{
+    struct mailbox_keeping *k = &l->keeping;
+    struct store_journal_report report = {0};
+    uint64_t bytes = 0;
+    if (k->indexed_to + 1 < oldest->segment_no)
+        k->indexed_to = oldest->segment_no - 1;
+    uint32_t next = k->indexed_to + 1;
+    if (next + 1 >= oldest->segment_no + n) /* the active segment is the last */
+        return false;
+    struct mailbox_idx_place at = place_of(mb, l);
+    enum err e = mailbox_idx_write(&at, l->log.journal, next, &report, &bytes);
+    if (e == ERR_CORRUPT)
+        found_damage(mb, l, 4, &report);
+    else if (e != ERR_OK)
+        obs_log(svc_log(mb->svc), OBS_WARN, "segment.index", OBS_U64("shard", l->no),
+                OBS_U64("segment", next), OBS_ERR(e), OBS_END);
+    if (e != ERR_OK)
+        return false;
+    k->indexed_to = next;
+    k->idx_bytes += bytes;
+    if (!k->oldest_idx)
+        k->oldest_idx = next;
+    return true;
+}
+
 /* Links of settled messages stay readable for retention.audit, or until they take too much disk. */
-static bool audit_over(struct mailbox *mb, struct mailbox_lane *l, uint32_t segment, uint64_t segments) RT_BLOCKS
+static bool audit_over(struct mailbox *mb, struct mailbox_lane *l, uint32_t segment,
+                       uint64_t segments) RT_BLOCKS
 {
     const struct mailbox_config *cfg = mailbox_config(mb);
     char path[STORE_PATH_MAX];
@@ -39,35 +114,176 @@ static bool audit_over(struct mailbox *mb, struct mailbox_lane *l, uint32_t segm
            clock_wall_ms(mb->clock) - st.modified_ms > cfg->retention_audit;
 }
 
-static void reclaim(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
+static void strip(struct mailbox *mb, struct mailbox_lane *l, const struct store_segment *oldest,
+                  size_t n) RT_BLOCKS
 {
-    struct store_segment seg[2];
-    uint32_t done = atomic_load(&l->evacuated);
-    size_t n = store_journal_segments(l->log.journal, seg, 2);
-    obs_gauge_set(OBS_GAUGE_OF(mb->m[MAILBOX_M_storage_bytes], "seg"),
-                  (double)(n * mailbox_config(mb)->segment_bytes * mb->shards));
-    if (atomic_load(&l->readonly) || n < 2 || !seg[0].sealed)
+    uint32_t no = oldest->segment_no;
+    if (n < 2 || !oldest->sealed || no > l->keeping.indexed_to)
         return;
-    if (done && done == seg[0].segment_no) {
-        enum err e = store_journal_drop(l->log.journal, done, false);
-        obs_log(svc_log(mb->svc), e == ERR_OK ? OBS_INFO : OBS_WARN, "segment.drop",
-                OBS_U64("shard", l->no), OBS_U64("segment", done), OBS_ERR(e), OBS_END);
+    if (atomic_load(&l->strip_ok) == no) {
+        enum err e = store_journal_drop(l->log.journal, no, false);
+        obs_log(svc_log(mb->svc), e == ERR_OK ? OBS_INFO : OBS_WARN, "segment.strip",
+                OBS_U64("shard", l->no), OBS_U64("segment", no), OBS_ERR(e), OBS_END);
+    } else if (audit_over(mb, l, no, n)) {
+        atomic_store(&l->strip_wish, no);
+    }
+}
+
+static void drop(struct mailbox *mb, struct mailbox_lane *l, uint32_t oldest_segment) RT_BLOCKS
+{
+    struct mailbox_keeping *k = &l->keeping;
+    char path[STORE_PATH_MAX];
+    struct store_stat st = {0};
+    if (!k->oldest_idx || k->oldest_idx >= oldest_segment)
+        return; /* its segment is still there */
+    if (atomic_load(&l->drop_ok) != k->oldest_idx) {
+        atomic_store(&l->drop_wish, k->oldest_idx);
         return;
     }
-    if (audit_over(mb, l, seg[0].segment_no, n))
-        atomic_store(&l->oldest_sealed, seg[0].segment_no);
+    mailbox_idx_path(path, l->dir, k->oldest_idx);
+    enum err e = store_disk_stat(svc_disk(mb->svc), path, &st);
+    if (e == ERR_OK)
+        e = store_file_remove(svc_disk(mb->svc), path);
+    obs_log(svc_log(mb->svc), e == ERR_OK ? OBS_INFO : OBS_WARN, "segment.drop", OBS_U64("shard", l->no),
+            OBS_U64("segment", k->oldest_idx), OBS_ERR(e), OBS_END);
+    if (e != ERR_OK && e != ERR_NOT_FOUND)
+        return;
+    k->idx_bytes -= st.bytes < k->idx_bytes ? st.bytes : k->idx_bytes;
+    k->oldest_idx = k->oldest_idx < k->indexed_to ? k->oldest_idx + 1 : 0;
+}
+
+/* ---- scrub ---- */
+
+struct scrub {
+    struct mailbox *mb;
+    struct rt_task *self;
+    uint64_t rate, since_sleep;
+};
+
+static void look_after_spares(struct mailbox *mb) RT_BLOCKS
+{
+    for (uint16_t i = 0; i < mb->shards; i++) {
+        watch_seals(mb, &mb->lanes[i]);
+        spare(mb, &mb->lanes[i]);
+    }
+}
+
+/* Frames come CRC-checked; the payloads are hashed again, since they were trusted when their index was loaded. */
+static enum err scrub_frame(void *ctx, const struct store_frame *f, struct store_pos at) RT_BLOCKS
+{
+    struct scrub *s = ctx;
+    size_t pos = 0;
+    struct mailbox_rec r;
+    enum err e;
+    (void)at;
+    while ((e = mailbox_rec_next(f->payload, &pos, &r)) == ERR_OK) {
+        struct sha256 h;
+        if (r.type != MAILBOX_REC_ENQ && r.type != MAILBOX_REC_MOVE)
+            continue;
+        sha256_of(r.enq.payload.p, r.enq.payload.n, &h);
+        if (!sha256_eq(&h, &r.enq.payload_hash))
+            return ERR_CORRUPT;
+    }
+    s->since_sleep += f->payload.n;
+    if (e == ERR_EMPTY && s->since_sleep >= SCRUB_PIECE) {
+        int64_t pause_ms = (int64_t)(s->since_sleep * 1000 / s->rate);
+        s->since_sleep = 0;
+        rt_task_beat(s->self);
+        look_after_spares(s->mb); /* they do not wait for a slow scrub */
+        if (rt_task_stopping(s->self) || rt_task_sleep(s->self, deadline_in_ms(pause_ms)) != ERR_OK)
+            return ERR_CANCELED;
+    }
+    return e == ERR_EMPTY ? ERR_OK : ERR_CORRUPT;
+}
+
+/*
+ * One segment per pass, then the others' turn. A shard that fills segments faster than in five seconds is left alone, but for one
+ * segment a minute: its newest ones have just been read for their index.
+ */
+static void scrub(struct mailbox *mb, struct mailbox_lane *l, struct rt_task *self) RT_BLOCKS
+{
+    struct mailbox_keeping *k = &l->keeping;
+    struct store_segment oldest[1];
+    struct store_journal_report report = {0};
+    struct scrub s = {mb, self, mailbox_config(mb)->storage_scrub_rate, 0};
+    size_t n = store_journal_segments(l->log.journal, oldest, 1);
+    int64_t now = clock_mono_ns(mb->clock);
+    if (!s.rate || n < 2 || now < k->scrub_at_ns)
+        return;
+    uint32_t next = k->scrubbed + 1;
+    if (next < oldest->segment_no || next + 1 >= oldest->segment_no + n)
+        next = oldest->segment_no;
+    if (next + 2 >= oldest->segment_no + n) /* the last of a round: rest before the next */
+        k->scrub_at_ns = now + mailbox_config(mb)->storage_scrub_every * 1000000;
+    else if (atomic_load(&l->sealed_every_ms) < BUSY_SEGMENT_MS)
+        k->scrub_at_ns = now + INT64_C(60000000000);
+    enum err e = store_journal_scan(l->log.journal, next, scrub_frame, &s, &report);
+    if (e == ERR_CORRUPT)
+        found_damage(mb, l, 4, &report);
+    k->scrubbed = next;
+}
+
+/* ---- the loop ---- */
+
+static void keep(struct mailbox *mb, struct mailbox_lane *l, struct rt_task *self) RT_BLOCKS
+{
+    struct store_segment oldest[1] = {0};
+    size_t n = store_journal_segments(l->log.journal, oldest, 1);
+    if (atomic_load(&l->readonly) || n == 0)
+        return;
+    bool indexed = index_next(mb, l, oldest, n);
+    strip(mb, l, oldest, n);
+    drop(mb, l, oldest->segment_no);
+    if (!indexed && !atomic_load(&l->damaged))
+        scrub(mb, l, self);
+}
+
+static void show_bytes(struct mailbox *mb)
+{
+    double seg = 0, idx = 0, live = 0;
+    for (uint16_t i = 0; i < mb->shards; i++) {
+        struct mailbox_lane *l = &mb->lanes[i];
+        seg +=
+            (double)(store_journal_segments(l->log.journal, NULL, 0) * mailbox_config(mb)->segment_bytes);
+        idx += (double)l->keeping.idx_bytes;
+        live += (double)atomic_load(&l->live_bytes);
+    }
+    obs_gauge_set(OBS_GAUGE_OF(mb->m[MAILBOX_M_storage_bytes], "seg"), seg);
+    obs_gauge_set(OBS_GAUGE_OF(mb->m[MAILBOX_M_storage_bytes], "idx"), idx);
+    obs_gauge_set(OBS_GAUGE_OF(mb->m[MAILBOX_M_storage_bytes], "live"), live);
+}
+
+/* A restarted rebalancer, and a start, find out what files there are. */
+static void look_around(struct mailbox *mb) RT_BLOCKS
+{
+    for (uint16_t i = 0; i < mb->shards; i++) {
+        struct mailbox_lane *l = &mb->lanes[i];
+        struct mailbox_idx_files f;
+        l->keeping = (struct mailbox_keeping){.indexed_to = l->log.indexed_to};
+        if (mailbox_idx_list(svc_disk(mb->svc), l->dir, &f) != ERR_OK || !f.first_idx)
+            continue;
+        l->keeping.oldest_idx = f.first_idx;
+        for (uint32_t no = f.first_idx; no <= f.last_idx; no++) {
+            char path[STORE_PATH_MAX];
+            struct store_stat st;
+            mailbox_idx_path(path, l->dir, no);
+            if (store_disk_stat(svc_disk(mb->svc), path, &st) == ERR_OK)
+                l->keeping.idx_bytes += st.bytes;
+        }
+    }
 }
 
 enum err mailbox_rebalancer_run(struct rt_task *self, void *arg)
 {
     struct mailbox *mb = arg;
+    look_around(mb);
     for (unsigned turn = 0;
          rt_task_sleep(self, deadline_in_ms(EVERY_MS)) == ERR_OK && !rt_task_stopping(self); turn++) {
-        for (uint16_t i = 0; i < mb->shards; i++) {
-            spare(mb, &mb->lanes[i]);
-            if (turn % RECLAIM_EVERY == 0)
-                reclaim(mb, &mb->lanes[i]);
-        }
+        look_after_spares(mb);
+        for (uint16_t i = 0; turn % KEEP_EVERY == 0 && i < mb->shards; i++)
+            keep(mb, &mb->lanes[i], self);
+        if (turn % KEEP_EVERY == 0)
+            show_bytes(mb);
     }
     return ERR_OK;
 }

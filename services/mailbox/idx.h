@@ -1,0 +1,66 @@
+/*
+ * The index file beside a sealed segment: what a start needs of it, without the bodies.
+ *
+ * A start that finds an unbroken run of index files from the oldest segment on applies them and replays only the segments behind
+ * them; bodies are checked when they are delivered and by the scrub. When nothing in a segment waits any more its file may go
+ * (strip) while the index stays until the dedup windows in it are over. Layout: docs/formats/mailbox.md.
+ *
+ *   header 256 | items, 80 bytes each: every ENQ, MOVE and DEDUP, by rising offset | events: all other records as they were, each
+ *   with the number of items before it | topics: the newest link of each topic that was sent to | CRC
+ *
+ * Validity    The two CRCs cover every byte; both are checked before anything is applied. Groups, record numbers and roots of
+ *             consecutive files must join, and the first segment replayed must continue the last file.
+ * Threads     Write, find: any, of sealed segments. Load: the thread that opens the log.
+ * Memory      Write and load hold one file in memory: about a sixth of a segment of small messages.
+ */
+#ifndef RON_MAILBOX_IDX_H
+#define RON_MAILBOX_IDX_H
+
+#include "services/mailbox/core/shard.h"
+#include "store/journal.h"
+
+enum { MAILBOX_IDX_HEADER = 256, MAILBOX_IDX_ITEM = 80 };
+
+struct mailbox_idx_place {
+    struct store_disk *disk;
+    const char *dir;
+    const uint8_t *instance; /* 16 bytes */
+    uint16_t shard;
+};
+
+struct mailbox_idx_info {
+    uint32_t segment, items, settled, topics;
+    uint64_t first_group, last_group, first_seq, next_seq, event_bytes;
+    struct sha256 prev_root, root;
+};
+
+/* Reads the sealed segment, checking every frame, and writes its file (temp, flush, rename). ERR_CORRUPT: see the report. */
+NODISCARD enum err mailbox_idx_write(const struct mailbox_idx_place *at, struct store_journal *j,
+                                     uint32_t segment, struct store_journal_report *out_report,
+                                     uint64_t *out_bytes) RT_BLOCKS;
+
+/* The header alone, checked: ERR_NOT_FOUND, ERR_CORRUPT, ERR_VERSION. */
+NODISCARD enum err mailbox_idx_peek(const struct mailbox_idx_place *at, uint32_t segment,
+                                    struct mailbox_idx_info *out) RT_BLOCKS;
+/*
+ * Applies the file to a replaying shard. ERR_INTEGRITY: it cannot be used and nothing was applied. ERR_CORRUPT: it
+ * contradicts what came before it.
+ */
+NODISCARD enum err mailbox_idx_load(const struct mailbox_idx_place *at, uint32_t segment,
+                                    struct mailbox_shard *s, const uint16_t *routing, uint64_t wall_ms,
+                                    struct mailbox_idx_info *out) RT_BLOCKS;
+
+/* What is left of a record whose segment was stripped: the first half of its payload's hash. ERR_NOT_FOUND, ERR_IO. */
+NODISCARD enum err mailbox_idx_find(const struct mailbox_idx_place *at, uint32_t segment, uint32_t offset8,
+                                    uint8_t out_payload_hash[16]) RT_BLOCKS;
+
+void mailbox_idx_path(char out[STORE_PATH_MAX], const char *dir, uint32_t segment);
+
+/* The numbers of index files and segments there are; 0 = none. */
+struct mailbox_idx_files {
+    uint32_t first_idx, last_idx, first_seg, last_seg;
+};
+NODISCARD enum err mailbox_idx_list(struct store_disk *disk, const char *dir,
+                                    struct mailbox_idx_files *out) RT_BLOCKS;
+
+#endif

@@ -1,0 +1,91 @@
+/*
+ * A lane: one shard with its log, its queues, and what its worker and the rebalancer keep between two turns.
+ *
+ * Ownership   The supervisor's threads come and go; the lane stays. Open and close: the service's.
+ * Threads     The upper part is the worker's, `keeping` the rebalancer's; the atomics are for anybody.
+ */
+#ifndef RON_MAILBOX_LANE_H
+#define RON_MAILBOX_LANE_H
+
+#include "services/mailbox/job.h"
+#include "services/mailbox/log.h"
+
+struct rt_chan;
+struct mailbox;
+
+/* The worker's own: segments being emptied, and how far. */
+struct mailbox_reclaim {
+    uint32_t moving;       /* segment whose waiting messages, or keys, are being re-appended */
+    uint32_t entry, topic; /* where the walks over entries and topics stand */
+    uint32_t topics_of;    /* segment whose topics have all been named again */
+    int64_t looked_at_us;
+    bool busy; /* there is more to move now */
+};
+
+/* The rebalancer's own: index files, and the scrub. */
+struct mailbox_keeping {
+    uint32_t indexed_to; /* last segment with an index file */
+    uint32_t oldest_idx; /* oldest index file there is; 0 = none */
+    uint64_t idx_bytes;
+    uint32_t scrubbed; /* last segment the scrub read */
+    uint32_t segment_seen;
+    int64_t segment_since_ms, scrub_at_ns;
+};
+
+struct mailbox_lane {
+    struct mailbox *mb;
+    uint16_t no;
+    char label[4];
+    struct mailbox_shard shard;
+    void *group_memory;
+    struct mailbox_log log;
+    char dir[STORE_PATH_MAX];
+    struct rt_chan *work, *requeue;
+    struct mailbox_rules rules; /* this lane's copy of the limits */
+    uint64_t rules_seen;
+
+    /* Worker's own; outlives its thread. */
+    struct mailbox_fair fair;
+    struct mailbox_job *held; /* answered when the group is durable, in order */
+    struct mailbox_job **held_end;
+    struct mailbox_job *operators, **operators_end;
+    struct heap parked;           /* by deadline */
+    struct mailbox_recv **served; /* parked receives that got something in this group */
+    size_t served_n, served_cap;
+    struct mailbox_job *unfinished;
+    struct mailbox_stream *streams;
+    struct mailbox_reclaim reclaim;
+    bool more_ticks;
+    int64_t counted_at_us;
+    uint32_t retention_credit;
+    int64_t retention_at_us;
+    struct mailbox_stats published; /* what metrics have seen of shard.stats */
+    uint8_t *read_buffer;
+
+    struct mailbox_keeping keeping; /* the rebalancer's own */
+
+    /* Read by anybody. */
+    atomic_uint jobs; /* taken in and not answered */
+    atomic_size_t bytes;
+    _Atomic int64_t next_due_us; /* scan_next: stored by the worker after each loop, read by the scanner */
+    _Atomic int64_t busy_since_ns; /* inside a write since; 0 = not */
+    atomic_bool readonly, disk_full;
+    atomic_bool damaged; /* the rebalancer found bytes that are wrong: the worker goes read-only */
+    atomic_uint count[MAILBOX_STATES];
+    atomic_uint topics, waiters, open_streams;
+    _Atomic uint64_t reorder_depth, entries, live_bytes;
+    _Atomic uint32_t active_segment;
+    _Atomic int64_t sealed_every_ms; /* how long the last segment lasted */
+    /* The rebalancer wishes, the worker agrees; segment numbers, 0 = none. Each pairs with the other side's acquire. */
+    atomic_uint strip_wish; /* its audit time is over: the file may go when nothing in it waits */
+    atomic_uint strip_ok;
+    atomic_uint drop_wish; /* it is stripped: its index may go when no key in it is remembered */
+    atomic_uint drop_ok;
+};
+
+NODISCARD enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t no) RT_BLOCKS;
+void mailbox_lane_close(struct mailbox_lane *l) RT_BLOCKS;
+/* Writes the group; ERR_OK, ERR_NO_SPACE (nothing happened), or the lane is read-only from now on. */
+NODISCARD enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS;
+
+#endif

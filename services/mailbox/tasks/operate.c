@@ -1,0 +1,140 @@
+/* Operator jobs inside a shard: pages of dead letters and topics, reprocessing and purging by id. */
+#include <stdlib.h>
+
+#include "services/mailbox/tasks/worker_internal.h"
+
+static bool dead_matches(const struct mailbox_shard *s, uint32_t i, const struct mailbox_dlq *q)
+{
+    const struct mailbox_entry *e = mailbox_shard_entry(s, i);
+    const struct mailbox_failures *h = mailbox_history_get(&s->history, i);
+    const struct mailbox_failure *last = h && h->n ? &h->f[h->n - 1] : NULL;
+    if (q->before_ms && (uint64_t)e->due >= q->before_ms)
+        return false;
+    if (q->cause && (!last || last->cause != q->cause))
+        return false;
+    if (q->reason.n)
+        return last && last->reason_len >= q->reason.n &&
+               memmem(last->reason, last->reason_len, q->reason.p, q->reason.n);
+    return true;
+}
+
+static struct mailbox_failures *copy_history(const struct mailbox_failures *h)
+{
+    size_t n = h ? sizeof *h + h->n * sizeof h->f[0] : 0;
+    struct mailbox_failures *c = h ? malloc(n) : NULL;
+    if (c)
+        memcpy(c, h, n);
+    return c;
+}
+
+static void dlq_page(struct mailbox_lane *l, struct mailbox_dlq *q)
+{
+    struct mailbox_shard *s = &l->shard;
+    struct mailbox_topic *t = mailbox_topics_find(&s->topics, &q->topic_hash, q->topic);
+    if (!t || !t->id)
+        return;
+    q->found = true;
+    q->count = t->count[MAILBOX_DLQ];
+    uint32_t i = t->dlq_head, after = q->has_after ? mailbox_shard_find(s, &q->after) : 0;
+    if (after && mailbox_shard_entry(s, after)->state == MAILBOX_DLQ &&
+        mailbox_shard_topic_of(s, after) == t)
+        i = mailbox_shard_entry(s, after)->right;
+    for (; i; i = mailbox_shard_entry(s, i)->right) {
+        const struct mailbox_entry *e = mailbox_shard_entry(s, i);
+        if (!dead_matches(s, i, q))
+            continue;
+        if (q->n == q->limit) {
+            q->more = true;
+            return;
+        }
+        q->got[q->n++] =
+            (struct mailbox_dead){.id = e->msg_id,
+                                  .topic_seq = e->topic_seq,
+                                  .moved_ms = (uint64_t)e->due,
+                                  .segment = e->segment,
+                                  .offset8 = e->offset8,
+                                  .length64 = e->length64,
+                                  .attempt = e->attempt,
+                                  .history = copy_history(mailbox_history_get(&s->history, i))};
+    }
+}
+
+static void fill_topic(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_topic *t,
+                       struct mailbox_topic_info *o)
+{
+    struct mailbox_shard *s = &l->shard;
+    struct str name = mailbox_topic_name(t);
+    memset(o, 0, sizeof *o);
+    memcpy(o->name, name.p, name.n);
+    o->name_len = (uint16_t)name.n;
+    o->shard = l->no;
+    o->ready = t->count[MAILBOX_READY];
+    o->delayed = t->count[MAILBOX_DELAYED];
+    o->leased = t->count[MAILBOX_LEASED];
+    o->dlq = t->count[MAILBOX_DLQ];
+    o->waiters = t->waiting - t->streams;
+    o->streams = t->streams;
+    uint32_t head = o->ready && mailbox_shard_has_ready(s, t) ? (t->fifo_head ? t->fifo_head : t->heap) : 0;
+    if (head) {
+        uint64_t ts = mailbox_id_ts_ms(&mailbox_shard_entry(s, head)->msg_id);
+        o->has_ready = true;
+        o->oldest_ready_s = now.wall_ms > ts ? (now.wall_ms - ts) / 1000 : 0;
+    }
+    o->enqueued = t->enqueued;
+    o->acked = t->acked;
+    o->redelivered = t->redelivered;
+    o->last_send_ms = t->last_send_ms;
+    o->topic_seq = t->topic_seq;
+    o->chain_id = t->chain_id;
+    o->chain = t->chain;
+    o->topic_id = t->id;
+    o->policy = t->policy;
+}
+
+static void list_topics(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_topics_query *q)
+{
+    struct mailbox_topics *ts = &l->shard.topics;
+    if (q->exact.n) {
+        struct mailbox_topic *t = mailbox_topics_find(ts, &q->exact_hash, q->exact);
+        if (t && t->id)
+            fill_topic(l, now, t, &q->got[q->n++]);
+        return;
+    }
+    bool from_prefix = str_cmp(q->prefix, q->after) > 0;
+    struct mailbox_topic *t = mailbox_topics_after(ts, from_prefix ? q->prefix : q->after, from_prefix);
+    for (; t && q->n < q->limit && str_starts(mailbox_topic_name(t), q->prefix);
+         t = mailbox_topics_after(ts, mailbox_topic_name(t), false))
+        if (t->id && auth_covers(q->cap, AUTH_CV_TOPIC, mailbox_topic_name(t)))
+            fill_topic(l, now, t, &q->got[q->n++]);
+}
+
+void mailbox_worker__operate(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j)
+{
+    switch (j->kind) {
+    case MAILBOX_JOB_DLQ_PAGE:
+        dlq_page(l, j->dlq);
+        break;
+    case MAILBOX_JOB_REPROCESS:
+        for (uint32_t i = 0; i < j->dlq->ids_n; i++)
+            j->dlq->moved +=
+                mailbox_shard_reprocess(&l->shard, now, &j->dlq->ids[i], j->dlq->delay_ms) == ERR_OK;
+        break;
+    case MAILBOX_JOB_PURGE:
+        for (uint32_t i = 0; i < j->dlq->ids_n; i++)
+            j->dlq->moved += mailbox_shard_purge(&l->shard, now, &j->dlq->ids[i]) == ERR_OK;
+        break;
+    case MAILBOX_JOB_TOPICS:
+        list_topics(l, now, j->topics);
+        break;
+    case MAILBOX_JOB_SEND:
+    case MAILBOX_JOB_RECV:
+    case MAILBOX_JOB_STREAM:
+    case MAILBOX_JOB_STREAM_CLOSE:
+    case MAILBOX_JOB_ACK:
+    case MAILBOX_JOB_NACK:
+    case MAILBOX_JOB_EXTEND:
+    case MAILBOX_JOB_RELEASE:
+        UNREACHABLE();
+    }
+    mailbox_worker__hold(l, j);
+}

@@ -1,0 +1,81 @@
+/* What others see of a lane: gauges as atomics after every turn, counters as differences, events on the bus. */
+#include "services/mailbox/tasks/worker_internal.h"
+
+void mailbox_worker__publish(struct mailbox_lane *l)
+{
+    const struct mailbox_shard *s = &l->shard;
+    for (int st = 0; st < MAILBOX_STATES; st++)
+        atomic_store_explicit(&l->count[st], s->count[st], memory_order_relaxed);
+    atomic_store_explicit(&l->topics, s->topics.count, memory_order_relaxed);
+    atomic_store_explicit(&l->waiters, s->waiters, memory_order_relaxed);
+    atomic_store_explicit(&l->open_streams, s->open_streams, memory_order_relaxed);
+    atomic_store_explicit(&l->entries, s->slabs.live, memory_order_relaxed);
+    atomic_store_explicit(&l->reorder_depth, s->reorder_depth_max, memory_order_relaxed);
+    atomic_store_explicit(&l->next_due_us, mailbox_shard_next_due(s),
+                          memory_order_release); /* the scanner's acquire */
+}
+
+static void grow(struct obs_family *f, const char *class_name, uint64_t now, uint64_t *seen)
+{
+    if (now == *seen)
+        return;
+    obs_counter_add(OBS_COUNTER_OF(f, class_name), now - *seen);
+    *seen = now;
+}
+
+void mailbox_worker__count_up(struct mailbox_lane *l)
+{
+    struct obs_family **m = l->mb->m;
+    uint64_t live = 0;
+    for (uint32_t k = 0; k < l->shard.segment_n; k++)
+        live += l->shard.segment_use[k].waiting_bytes;
+    atomic_store_explicit(&l->live_bytes, live, memory_order_relaxed);
+    for (uint8_t c = 0; c < l->rules.policies.n; c++) {
+        const struct mailbox_class_stats *s = &l->shard.stats.of[c];
+        struct mailbox_class_stats *p = &l->published.of[c];
+        const char *name = l->rules.policies.p[c].class_name;
+        grow(m[MAILBOX_M_enqueued], name, s->enqueued, &p->enqueued);
+        grow(m[MAILBOX_M_duplicates], name, s->duplicates, &p->duplicates);
+        grow(m[MAILBOX_M_delivered], name, s->delivered, &p->delivered);
+        grow(m[MAILBOX_M_redelivered], name, s->redelivered, &p->redelivered);
+        grow(m[MAILBOX_M_acked], name, s->acked, &p->acked);
+        grow(m[MAILBOX_M_nacked], name, s->nacked, &p->nacked);
+        grow(m[MAILBOX_M_lease_expired], name, s->lease_expired, &p->lease_expired);
+        for (int cause = 1; cause < MAILBOX_CAUSE_COUNT; cause++) {
+            if (s->dlq[cause] == p->dlq[cause])
+                continue;
+            obs_counter_add(
+                OBS_COUNTER_OF(m[MAILBOX_M_dlq], name, mailbox_cause_name((enum mailbox_cause)cause)),
+                s->dlq[cause] - p->dlq[cause]);
+            p->dlq[cause] = s->dlq[cause];
+        }
+    }
+    const struct mailbox_stats *s = &l->shard.stats;
+    struct mailbox_stats *p = &l->published;
+    for (int cause = 1; cause < MAILBOX_CAUSE_COUNT; cause++) {
+        const char *name = mailbox_cause_name((enum mailbox_cause)cause);
+        grow(m[MAILBOX_M_dlq_reprocessed], name, s->reprocessed[cause], &p->reprocessed[cause]);
+        grow(m[MAILBOX_M_dlq_purged], name, s->purged[cause], &p->purged[cause]);
+    }
+    grow(m[MAILBOX_M_fence], "ack", s->stale_ack, &p->stale_ack);
+    grow(m[MAILBOX_M_fence], "nack", s->stale_nack, &p->stale_nack);
+    grow(m[MAILBOX_M_fence], "extend", s->stale_extend, &p->stale_extend);
+}
+
+void mailbox_worker__tell_events(struct mailbox_lane *l)
+{
+    for (uint32_t i = 0; i < l->shard.events_n; i++) {
+        struct mailbox_event *ev = &l->shard.events[i];
+        if (ev->kind == MAILBOX_EV_DLQ_MOVED) {
+            char id[UUID_CHARS];
+            uuid_format(&ev->msg_id, id);
+            obs_log(svc_log(l->mb->svc), OBS_INFO, "dlq.move", OBS_STR("msg_id", id),
+                    OBS_STR("cause", mailbox_cause_name((enum mailbox_cause)ev->cause)),
+                    OBS_U64("attempt", ev->attempt), OBS_END);
+        }
+        struct mailbox_note *note = mailbox_note_create(l->no, ev);
+        if (note)
+            rt_bcast_publish(l->mb->events, note);
+    }
+    l->shard.events_n = 0;
+}

@@ -1,0 +1,475 @@
+/*
+ * Index files under power cuts: segments fill up, are indexed, stripped and dropped while the disk loses power anywhere in between;
+ * every start from index files must make the state that reading the segments makes, and keep every answer that was given.
+ * MAILBOX_SEED replays one life, MAILBOX_SEEDS says how many.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/check.h"
+#include "services/mailbox/idx.h"
+#include "services/mailbox/log.h"
+#include "store/disk_faulty.h"
+#include "store/file_replace.h"
+
+enum { TOPICS = 3, IDS = 2048, SEGMENT = 4 << 20, PAYLOAD_MAX = 400 << 10 };
+#define DIR "/mb"
+
+enum fate { WAITING, ACKING, ACKED }; /* ACKING: answered, not yet durable */
+
+struct known {
+    struct uuid id;
+    int topic;
+    uint64_t seq;
+    struct sha256 chain;
+    uint16_t attempt;
+    enum fate fate;
+    bool held;
+};
+
+struct shard_on_disk {
+    struct mailbox_shard *shard;
+    struct mailbox_log log;
+    void *group;
+};
+
+struct life {
+    uint64_t seed;
+    struct rng rng;
+    struct store_disk *disk;
+    struct clock_manual clock;
+    struct mailbox_rules rules;
+    struct shard_on_disk now;
+    uint8_t *buffer, *payload;
+    uint8_t instance[16];
+    struct sha256 hash[TOPICS];
+    struct known known[IDS];
+    size_t known_n;
+    uint32_t key;
+    uint32_t indexed_to, topics_of;
+    uint32_t from_idx; /* starts that used an index */
+    uint32_t strips, drops, cuts;
+};
+
+static const char *const names[TOPICS] = {"alpha", "beta/b", "gamma"};
+
+static struct mailbox_now now_of(struct life *s)
+{
+    return (struct mailbox_now){clock_mono_ns(&s->clock.clock) / 1000,
+                                (uint64_t)clock_wall_ms(&s->clock.clock)};
+}
+
+static enum err open_shard(struct life *s, struct shard_on_disk *o, bool trust_idx, bool read_only,
+                           struct store_journal_report *report) RT_BLOCKS
+{
+    o->shard = calloc(1, sizeof *o->shard);
+    o->group = malloc(MAILBOX_GROUP_MEMORY);
+    CHECK(o->shard && o->group);
+    *report = (struct store_journal_report){0};
+    assert_int_equal(mailbox_shard_init(o->shard, 3, &s->rules, s->seed, now_of(s), o->group), ERR_OK);
+    return mailbox_log_open(&o->log, o->shard,
+                            &(struct mailbox_log_config){.disk = s->disk,
+                                                         .dir = DIR,
+                                                         .instance = s->instance,
+                                                         .segment_bytes = SEGMENT,
+                                                         .tail_bytes = 1 << 20,
+                                                         .trust_idx = trust_idx,
+                                                         .read_only = read_only,
+                                                         .clock = &s->clock.clock,
+                                                         .now = now_of(s)},
+                            report);
+}
+
+static void close_shard(struct shard_on_disk *o) RT_BLOCKS
+{
+    if (!o->shard)
+        return;
+    mailbox_log_close(&o->log);
+    mailbox_shard_fini(o->shard);
+    free(o->shard);
+    free(o->group);
+    *o = (struct shard_on_disk){0};
+}
+
+static void same_state(const struct mailbox_shard *a, const struct mailbox_shard *b)
+{
+    for (int st = MAILBOX_READY; st < MAILBOX_STATES; st++)
+        assert_int_equal(a->count[st], b->count[st]);
+    assert_int_equal(a->topics.count, b->topics.count);
+    assert_int_equal(a->last_ts_ms, b->last_ts_ms);
+    for (uint32_t i = 1; i < a->slabs.used; i++) {
+        const struct mailbox_entry *x = mailbox_shard_entry(a, i);
+        if (x->state == MAILBOX_FREE)
+            continue;
+        uint32_t k = mailbox_shard_find(b, &x->msg_id);
+        assert_true(k != 0);
+        const struct mailbox_entry *y = mailbox_shard_entry(b, k);
+        assert_memory_equal(x->digest.b, y->digest.b, 16);
+        assert_int_equal(x->topic_seq, y->topic_seq);
+        assert_int_equal(x->state, y->state);
+        assert_int_equal(x->attempt, y->attempt);
+        assert_int_equal(x->tries, y->tries);
+        assert_int_equal(x->due, y->due);
+        assert_int_equal(x->segment, y->segment);
+        assert_int_equal(x->offset8, y->offset8);
+        assert_int_equal(x->length64, y->length64);
+    }
+    for (uint32_t k = 1; k < a->topics.slots; k++) {
+        const struct mailbox_topic *t = a->topics.slot[k];
+        const struct mailbox_topic *u = t ? mailbox_topics_by_id(&b->topics, t->id) : NULL;
+        if (!t)
+            continue;
+        assert_non_null(u);
+        assert_int_equal(t->topic_seq, u->topic_seq);
+        assert_true(sha256_eq(&t->chain, &u->chain));
+        assert_int_equal(t->count[MAILBOX_READY], u->count[MAILBOX_READY]);
+    }
+}
+
+static void check_answers(struct life *s) RT_BLOCKS
+{
+    for (size_t i = 0; i < s->known_n; i++) {
+        struct known *k = &s->known[i];
+        uint32_t e = mailbox_shard_find(s->now.shard, &k->id);
+        struct mailbox_rec r;
+        if (k->fate == ACKED) {
+            assert_true(!e || mailbox_shard_entry(s->now.shard, e)->state == MAILBOX_DONE);
+            continue;
+        }
+        if (k->fate == ACKING) { /* the cut decided */
+            k->fate = !e || mailbox_shard_entry(s->now.shard, e)->state == MAILBOX_DONE ? ACKED : WAITING;
+            continue;
+        }
+        if (!e)
+            fail_msg("seed %llu: message %zu (seq %llu) is lost", (unsigned long long)s->seed, i,
+                     (unsigned long long)k->seq);
+        const struct mailbox_entry *en = mailbox_shard_entry(s->now.shard, e);
+        assert_int_not_equal(en->state, MAILBOX_DONE);
+        assert_true(en->attempt >= k->attempt);
+        assert_int_equal(
+            mailbox_log_read(&s->now.log, en->segment, en->offset8, en->length64, s->buffer, &r), ERR_OK);
+        assert_true(sha256_eq(&r.enq.chain, &k->chain));
+    }
+}
+
+/* Reading every segment must come to the same state; a stripped one can only be read through its index. */
+static void check_against_segments(struct life *s) RT_BLOCKS
+{
+    struct shard_on_disk other;
+    struct store_journal_report report;
+    assert_int_equal(open_shard(s, &other, false, true, &report), ERR_OK);
+    if (report.damaged)
+        fail_msg("seed %llu: %s byte %llu: %s", (unsigned long long)s->seed, report.bad_file,
+                 (unsigned long long)report.bad_offset, report.bad_reason ? report.bad_reason : "contents");
+    same_state(s->now.shard, other.shard);
+    same_state(other.shard, s->now.shard);
+    close_shard(&other);
+}
+
+static void start(struct life *s) RT_BLOCKS
+{
+    static const struct store_fault_plan none;
+    struct store_journal_report report;
+    close_shard(&s->now);
+    store_disk_faulty_cut(s->disk);
+    store_disk_faulty_reboot(s->disk);
+    store_disk_faulty_plan(s->disk, &none);
+    s->cuts++;
+    assert_int_equal(open_shard(s, &s->now, true, false, &report), ERR_OK);
+    if (report.damaged)
+        fail_msg("seed %llu: a power cut looks like corruption: %s byte %llu: %s",
+                 (unsigned long long)s->seed, report.bad_file, (unsigned long long)report.bad_offset,
+                 report.bad_reason ? report.bad_reason : "contents");
+    mailbox_shard_check(s->now.shard);
+    s->from_idx += s->now.log.indexed_to != 0;
+    s->indexed_to = s->now.log.indexed_to;
+    s->topics_of = 0;
+    check_against_segments(s);
+    check_answers(s);
+    for (size_t i = 0; i < s->known_n; i++)
+        s->known[i].held = false;
+    struct store_fault_plan plan = {.crash_at = 1 + rng_below(&s->rng, 150)};
+    store_disk_faulty_plan(s->disk, &plan);
+}
+
+static bool commit(struct life *s) RT_BLOCKS
+{
+    struct store_journal *j = s->now.log.journal;
+    if (store_journal_wants_spare(j) && store_journal_prepare_spare(j) != ERR_OK)
+        return false;
+    if (mailbox_log_commit(&s->now.log, now_of(s)) != ERR_OK)
+        return false;
+    for (size_t i = 0; i < s->known_n; i++)
+        if (s->known[i].fate == ACKING)
+            s->known[i].fate = ACKED;
+    return true;
+}
+
+static bool send(struct life *s) RT_BLOCKS
+{
+    int topic = (int)rng_below(&s->rng, TOPICS);
+    char key[16];
+    uint8_t attrs[4] = {0};
+    struct mailbox_sent out = {0};
+    size_t n = rng_below(&s->rng, 3) ? rng_below(&s->rng, 300) : rng_below(&s->rng, PAYLOAD_MAX);
+    if (s->known_n == IDS)
+        return true;
+    snprintf(key, sizeof key, "k%u", s->key++);
+    struct mailbox_send in = {.topic = str_from_c(names[topic]),
+                              .idem_key = str_from_c(key),
+                              .topic_hash = &s->hash[topic],
+                              .attrs = bytes_of(attrs, 4),
+                              .payload = bytes_of(s->payload, n),
+                              .delay_ms = rng_below(&s->rng, 8) ? 0 : 1 + rng_below(&s->rng, 50)};
+    mailbox_dedup_digest(in.topic, in.idem_key, &in.digest);
+    sha256_of(in.payload.p, in.payload.n, &in.payload_hash);
+    sha256_of(attrs, 4, &in.attrs_hash);
+    assert_int_equal(mailbox_shard_send(s->now.shard, now_of(s), &in, &out), ERR_OK);
+    struct known k = {out.msg_id, topic, out.topic_seq, out.chain, 0, WAITING, false};
+    if (!commit(s))
+        return false; /* not answered: it may be there or not */
+    s->known[s->known_n++] = k;
+    return true;
+}
+
+static struct known *find(struct life *s, const struct uuid *id)
+{
+    for (size_t i = 0; i < s->known_n; i++)
+        if (mailbox_id_eq(&s->known[i].id, id))
+            return &s->known[i];
+    return NULL;
+}
+
+static bool receive(struct life *s) RT_BLOCKS
+{
+    int topic = (int)rng_below(&s->rng, TOPICS);
+    struct mailbox_topic *t =
+        mailbox_topics_find(&s->now.shard->topics, &s->hash[topic], str_from_c(names[topic]));
+    uint32_t got[16];
+    if (!t)
+        return true;
+    struct mailbox_want w = {t, 100000, 1 + (uint32_t)rng_below(&s->rng, 16), INT64_MAX, 0};
+    uint32_t n = mailbox_shard_lease(s->now.shard, now_of(s), &w, got);
+    if (!commit(s))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        struct mailbox_entry *e = mailbox_shard_entry(s->now.shard, got[i]);
+        struct known *k = find(s, &e->msg_id);
+        if (!k)
+            continue; /* a send that was cut off after it was durable */
+        k->attempt = e->attempt;
+        k->held = true;
+    }
+    return true;
+}
+
+static void settle(struct life *s)
+{
+    for (size_t i = 0; i < s->known_n; i++) {
+        struct known *k = &s->known[i];
+        struct mailbox_settled out = {0};
+        struct mailbox_fence f = {.msg_id = k->id, .attempt = k->attempt};
+        if (!k->held || rng_below(&s->rng, 4) == 0)
+            continue;
+        struct mailbox_nack n = {.reason = STR("sim"), .dead = rng_below(&s->rng, 20) == 0};
+        k->held = false;
+        if (rng_below(&s->rng, 6) == 0) {
+            if (mailbox_shard_nack(s->now.shard, now_of(s), &f, &n, &out) != ERR_OK)
+                continue;
+        } else if (mailbox_shard_ack(s->now.shard, now_of(s), &f, &out) == ERR_OK) {
+            k->fate = ACKING;
+        }
+    }
+}
+
+/* What the rebalancer and the worker do between them, one step of it. */
+static bool keep_house(struct life *s) RT_BLOCKS
+{
+    struct store_journal *j = s->now.log.journal;
+    struct mailbox_idx_place at = {s->disk, DIR, s->instance, 3};
+    struct store_segment oldest[1];
+    struct store_journal_report report;
+    struct mailbox_idx_files f;
+    uint64_t bytes;
+    size_t n = store_journal_segments(j, oldest, 1);
+    if (n == 0 || s->now.shard->group.n)
+        return true;
+    if (s->indexed_to + 1 < oldest->segment_no)
+        s->indexed_to = oldest->segment_no - 1;
+    if (s->indexed_to + 2 < oldest->segment_no + n && rng_below(&s->rng, 2)) {
+        if (mailbox_idx_write(&at, j, s->indexed_to + 1, &report, &bytes) != ERR_OK)
+            return false;
+        s->indexed_to++;
+        return true;
+    }
+    const struct mailbox_segment_use *u = mailbox_shard_segment_use(s->now.shard, oldest->segment_no);
+    if (oldest->sealed && n > 1 && oldest->segment_no <= s->indexed_to && u->waiting == 0) {
+        s->strips++;
+        return store_journal_drop(j, oldest->segment_no, false) == ERR_OK;
+    }
+    if (mailbox_idx_list(s->disk, DIR, &f) != ERR_OK)
+        return false;
+    u = mailbox_shard_segment_use(s->now.shard, f.first_idx);
+    if (!f.first_idx || f.first_idx >= oldest->segment_no || u->waiting + u->keys)
+        return true;
+    for (uint32_t k = 1; k < s->now.shard->topics.slots; k++)
+        if (s->now.shard->topics.slot[k])
+            mailbox_shard_reappend_topic(s->now.shard, s->now.shard->topics.slot[k], f.first_idx);
+    if (!commit(s))
+        return false;
+    char path[STORE_PATH_MAX];
+    mailbox_idx_path(path, DIR, f.first_idx);
+    s->drops++;
+    return store_file_remove(s->disk, path) == ERR_OK;
+}
+
+static void life_init(struct life *s, uint64_t seed) RT_BLOCKS
+{
+    static const struct store_fault_plan none;
+    memset(s, 0, sizeof *s);
+    s->seed = seed;
+    rng_seed(&s->rng, seed);
+    clock_manual_init(&s->clock, INT64_C(1760292161000));
+    clock_manual_advance_ms(&s->clock, 1000);
+    assert_int_equal(store_disk_faulty(seed, &none, &s->disk), ERR_OK);
+    assert_int_equal(store_disk_mkdirs(s->disk, DIR), ERR_OK);
+    assert_int_equal(store_disk_sync_dir(s->disk, "/"), ERR_OK);
+    rng_bytes(&s->rng, s->instance, 16);
+    s->rules = (struct mailbox_rules){.index_max = 4000,
+                                      .max_topics = 100,
+                                      .backoff_base_ms = 10,
+                                      .backoff_max_ms = 40,
+                                      .retention_ready_ms = 1000000,
+                                      .retention_dlq_ms = 1000000};
+    s->rules.policies.n = 1;
+    s->rules.policies.p[0] = (struct mailbox_policy){
+        .class_name = "default", .t_replay_ms = 200, .default_visibility_ms = 200, .max_attempts = 50};
+    for (int t = 0; t < TOPICS; t++)
+        mailbox_topic_hash(str_from_c(names[t]), &s->hash[t]);
+    s->buffer = malloc(MAILBOX_REC_BYTES_MAX + 64);
+    s->payload = malloc(PAYLOAD_MAX);
+    CHECK(s->buffer && s->payload);
+    rng_bytes(&s->rng, s->payload, PAYLOAD_MAX);
+}
+
+static void life_fini(struct life *s) RT_BLOCKS
+{
+    close_shard(&s->now);
+    store_disk_destroy(s->disk);
+    free(s->buffer);
+    free(s->payload);
+}
+
+static void run(struct life *s, int steps) RT_BLOCKS
+{
+    for (int step = 0; step < steps; step++) {
+        uint64_t what = rng_below(&s->rng, 10);
+        bool ok = true;
+        clock_manual_advance_ms(&s->clock, (int64_t)rng_below(&s->rng, 10));
+        while (mailbox_shard_tick(s->now.shard, now_of(s)))
+            ;
+        if (what < 4)
+            ok = send(s);
+        else if (what < 6)
+            ok = receive(s);
+        else if (what < 8)
+            settle(s);
+        else if (what < 9)
+            ok = commit(s);
+        if (ok)
+            ok = keep_house(s);
+        if (!ok || store_disk_faulty_is_down(s->disk))
+            start(s);
+    }
+    start(s);
+}
+
+static void a_start_from_indexes_is_a_start_from_segments(void **state) RT_BLOCKS
+{
+    (void)state;
+    const char *seed = getenv("MAILBOX_SEED"), *seeds = getenv("MAILBOX_SEEDS");
+    uint64_t first = seed ? strtoull(seed, NULL, 10) : 1, n = seed    ? 1
+                                                              : seeds ? strtoull(seeds, NULL, 10)
+                                                                      : 16;
+    uint32_t from_idx = 0, strips = 0, drops = 0, cuts = 0;
+    for (uint64_t k = first; k < first + n; k++) {
+        struct life *s = malloc(sizeof *s);
+        CHECK(s != NULL);
+        life_init(s, k);
+        start(s);
+        run(s, 250);
+        from_idx += s->from_idx;
+        strips += s->strips;
+        drops += s->drops;
+        cuts += s->cuts;
+        life_fini(s);
+        free(s);
+    }
+    print_message("%llu lives: %u power cuts, %u starts from an index, %u strips, %u drops\n",
+                  (unsigned long long)n, cuts, from_idx, strips, drops);
+    assert_true(seed || (from_idx > n && strips > 0 && drops > 0));
+}
+
+/* Any bit of an index file: the segment is read instead, or, when that is gone, the shard says so and stays shut. */
+static void a_flipped_bit_in_an_index_is_found(void **state) RT_BLOCKS
+{
+    static const struct store_fault_plan none;
+    (void)state;
+    int rebuilt = 0, refused = 0;
+    for (uint64_t seed = 1; seed <= 24; seed++) {
+        struct life *s = malloc(sizeof *s);
+        struct store_journal_report report;
+        struct mailbox_idx_files f = {0};
+        struct store_stat st;
+        char path[STORE_PATH_MAX];
+        CHECK(s != NULL);
+        life_init(s, seed);
+        start(s);
+        do {
+            store_disk_faulty_plan(s->disk, &none);
+            assert_true(send(s));
+            for (int i = 0; i < 6; i++) {
+                assert_true(receive(s));
+                settle(s);
+            }
+            assert_true(commit(s) && keep_house(s));
+            clock_manual_advance_ms(&s->clock, 5);
+            while (mailbox_shard_tick(s->now.shard, now_of(s)))
+                ;
+            assert_int_equal(mailbox_idx_list(s->disk, DIR, &f), ERR_OK);
+        } while (!f.first_idx || (seed % 2 && f.first_idx >= f.first_seg && s->known_n < 400));
+        bool stripped = f.first_idx < f.first_seg;
+        close_shard(&s->now);
+        mailbox_idx_path(path, DIR, f.first_idx);
+        assert_int_equal(store_disk_stat(s->disk, path, &st), ERR_OK);
+        assert_int_equal(store_disk_faulty_flip(s->disk, path, rng_below(&s->rng, st.bytes),
+                                                (unsigned)rng_below(&s->rng, 8)),
+                         ERR_OK);
+        assert_int_equal(open_shard(s, &s->now, true, false, &report), ERR_OK);
+        if (stripped) {
+            assert_true(report.damaged && s->now.shard->readonly);
+            refused++;
+        } else {
+            assert_false(report.damaged);
+            check_answers(s);
+            rebuilt++;
+        }
+        life_fini(s);
+        free(s);
+    }
+    print_message("24 flips: %d times the segment was read, %d times the shard was refused\n", rebuilt,
+                  refused);
+    assert_true(rebuilt > 0 && refused > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_start_from_indexes_is_a_start_from_segments),
+                                       cmocka_unit_test(a_flipped_bit_in_an_index_is_found)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
