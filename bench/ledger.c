@@ -3,8 +3,11 @@
  * One thread, one poll loop; requests are written by hand so that the generator stays far below the server's cost.
  *
  *   bench.ledger --uds PATH --token FILE [--conns 8] [--inflight 4] [--units 256] [--accounts 10000] [--seconds 5] [--hot]
+ *                [--rate N] [--entries N]
  *
  * Prints one JSON line: entries and requests per second, latency of requests, errors. --hot debits one account, one lane per slot.
+ * --rate sends that many requests per second, whatever the answers do, and counts latency from the moment a request was due.
+ * --entries ends after so many transfers instead of after a time. Accounts are minted first and count as `minted`.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +24,7 @@
 #include "base/buf.h"
 #include "net/oap.h"
 
-enum { CONNS_MAX = 256, INFLIGHT_MAX = 64, SAMPLES = 1 << 20 };
+enum { PATIENCE_MS = 10000, CONNS_MAX = 256, INFLIGHT_MAX = 64, SAMPLES = 1 << 20 };
 
 struct conn {
     int fd;
@@ -40,14 +43,14 @@ struct slot {
 static struct {
     const char *uds;
     char token[8192];
-    unsigned conns, inflight, units, accounts, seconds;
+    unsigned conns, inflight, units, accounts, seconds, rate, entries;
     bool hot;
 } opt = {.conns = 8, .inflight = 4, .units = 256, .accounts = 10000, .seconds = 5};
 
 static struct conn conns[CONNS_MAX];
 static struct slot slots[CONNS_MAX * INFLIGHT_MAX];
 static uint64_t *nonces;
-static uint64_t next_id, done_entries, done_requests, failed, run_id;
+static uint64_t next_id, sent_entries, done_entries, done_requests, failed, run_id;
 static uint32_t *latency_us, n_latency;
 static unsigned n_slots;
 static int first_error;
@@ -89,30 +92,53 @@ static uint8_t *number(uint8_t *p, unsigned field, uint64_t v)
     return varint(p, v);
 }
 
-static size_t account(char *out, uint64_t v) /* fresh ones for every run */
+/* Numbers as text: printf would cost more than the server's whole work on an entry. */
+static char *digits(char *p, uint64_t v, unsigned base)
 {
-    return (size_t)sprintf(out, "acct:%06llx:%llu", (unsigned long long)(run_id >> 10 & 0xffffff),
-                           (unsigned long long)v);
+    char back[24];
+    size_t n = 0;
+    do {
+        back[n++] = "0123456789abcdef"[v % base];
+        v /= base;
+    } while (v != 0);
+    while (n > 0)
+        *p++ = back[--n];
+    return p;
+}
+
+static char id_head[32], idem_head[32], account_head[32]; /* fresh ones for every run */
+
+static void heads_make(void)
+{
+    snprintf(id_head, sizeof id_head, "e%llx-", (unsigned long long)run_id);
+    snprintf(idem_head, sizeof idem_head, "b:%llx-", (unsigned long long)run_id);
+    snprintf(account_head, sizeof account_head,
+             "acct:%06llx:", (unsigned long long)(run_id >> 10 & 0xffffff));
+}
+
+static uint8_t *named(uint8_t *p, unsigned field, const char *head, uint64_t v)
+{
+    char out[64];
+    size_t n = strlen(head);
+    memcpy(out, head, n);
+    return text(p, field, out, (size_t)(digits(out + n, v, 10) - out));
 }
 
 static uint8_t *unit(uint8_t *p, unsigned kind, uint64_t from, uint64_t to, uint64_t amount, uint64_t nonce)
 {
     uint8_t entry[256], body[400];
-    char id[64], idem[64], a[64], b[64];
     uint64_t n = next_id++;
-    size_t id_n = (size_t)sprintf(id, "e%llx-%llu", (unsigned long long)run_id, (unsigned long long)n);
-    size_t idem_n = (size_t)sprintf(idem, "b:%llx-%llu", (unsigned long long)run_id, (unsigned long long)n);
-    uint8_t *e = text(entry, 1, id, id_n);
+    uint8_t *e = named(entry, 1, id_head, n);
     e = number(e, 2, 1760000000000 + n);
     e = number(e, 3, kind);
-    e = text(e, 4, a, account(a, from));
+    e = named(e, 4, account_head, from);
     if (kind == 3)
-        e = text(e, 5, b, account(b, to));
+        e = named(e, 5, account_head, to);
     e = text(e, 6, "ron", 3);
     e = number(e, 7, amount);
     if (nonce != 0)
         e = number(e, 9, nonce);
-    uint8_t *u = text(body, 1, idem, idem_n);
+    uint8_t *u = named(body, 1, idem_head, n);
     u = text(u, 2, (char *)entry, (size_t)(e - entry));
     return text(p, 1, (char *)body, (size_t)(u - body));
 }
@@ -146,7 +172,7 @@ static void flush(struct conn *c)
     c->out_at = 0;
 }
 
-static void send_slot(unsigned i)
+static void send_slot(unsigned i, int64_t due_ns)
 {
     static uint8_t payload[1 << 20];
     struct slot *s = &slots[i];
@@ -167,7 +193,8 @@ static void send_slot(unsigned i)
         }
         p = unit(p, 3, from, to, 1, nonce);
     }
-    s->sent_ns = now_ns();
+    s->sent_ns = due_ns;
+    sent_entries += opt.units;
     s->busy = true;
     frame(&conns[s->conn], i, payload, (size_t)(p - payload));
     flush(&conns[s->conn]);
@@ -221,12 +248,12 @@ static void receive(struct conn *c, answer_fn *fn)
     buf_consume(&c->in, at);
 }
 
-static void poll_once(answer_fn *fn)
+static void poll_once(answer_fn *fn, int timeout_ms)
 {
     struct pollfd p[CONNS_MAX];
     for (unsigned i = 0; i < opt.conns; i++)
         p[i] = (struct pollfd){conns[i].fd, (short)(POLLIN | (conns[i].out.n > 0 ? POLLOUT : 0)), 0};
-    if (poll(p, opt.conns, 10000) <= 0)
+    if (poll(p, opt.conns, timeout_ms) == 0 && timeout_ms == PATIENCE_MS)
         die("no answer for ten seconds");
     for (unsigned i = 0; i < opt.conns; i++) {
         if (p[i].revents & POLLOUT)
@@ -258,10 +285,10 @@ static void mint_all(void)
         frame(&conns[0], sent++, payload, (size_t)(p - payload));
         flush(&conns[0]);
         while (sent - minted >= 8)
-            poll_once(on_mint);
+            poll_once(on_mint, PATIENCE_MS);
     }
     while (minted < sent)
-        poll_once(on_mint);
+        poll_once(on_mint, PATIENCE_MS);
 }
 
 static bool over;
@@ -278,8 +305,35 @@ static void on_answer(uint64_t corr, unsigned status)
     }
     if (n_latency < SAMPLES)
         latency_us[n_latency++] = (uint32_t)((now_ns() - s->sent_ns) / 1000);
-    if (!over)
-        send_slot((unsigned)corr);
+    if (!over && opt.rate == 0)
+        send_slot((unsigned)corr, now_ns());
+}
+
+/* Closed loop: every slot sends again when it is answered. */
+static void run_closed(int64_t until_ns)
+{
+    for (unsigned i = 0; i < n_slots; i++)
+        send_slot(i, now_ns());
+    while (opt.entries == 0 ? now_ns() < until_ns : sent_entries < opt.entries)
+        poll_once(on_answer, PATIENCE_MS);
+}
+
+/* Open loop: requests are due at fixed times; one that finds no free slot waits, and its wait counts. */
+static void run_open(int64_t began_ns, int64_t until_ns)
+{
+    int64_t every_ns = 1000000000 / opt.rate, due_ns = began_ns;
+    unsigned next = 0;
+    while (now_ns() < until_ns) {
+        int64_t now = now_ns();
+        unsigned tried = 0;
+        for (; due_ns <= now && tried < n_slots; next = (next + 1) % n_slots, tried++)
+            if (!slots[next].busy) {
+                send_slot(next, due_ns);
+                due_ns += every_ns;
+                tried = 0;
+            }
+        poll_once(on_answer, due_ns - now > 2000000 ? 1 : 0);
+    }
 }
 
 static int by_value(const void *a, const void *b)
@@ -321,34 +375,40 @@ int main(int argc, char **argv)
     opt.units = option("--units", argc, argv, opt.units);
     opt.accounts = option("--accounts", argc, argv, opt.accounts);
     opt.seconds = option("--seconds", argc, argv, opt.seconds);
+    opt.rate = option("--rate", argc, argv, 0);
+    opt.entries = option("--entries", argc, argv, 0);
     if (opt.uds == NULL || opt.conns == 0 || opt.conns > CONNS_MAX || opt.inflight == 0 ||
         opt.inflight > INFLIGHT_MAX || opt.units == 0 || opt.units > 1024)
-        return fprintf(stderr, "usage: bench.ledger --uds PATH --token FILE [--conns N] [--inflight N] "
-                               "[--units N] [--accounts N] [--seconds N] [--hot]\n"),
+        return fprintf(stderr,
+                       "usage: bench.ledger --uds PATH --token FILE [--conns N] [--inflight N] "
+                       "[--units N] [--accounts N] [--seconds N] [--rate N] [--entries N] [--hot]\n"),
                2;
     n_slots = opt.conns * opt.inflight;
     nonces = calloc(opt.accounts + n_slots, sizeof *nonces);
     latency_us = calloc(SAMPLES, sizeof *latency_us);
     run_id = (uint64_t)now_ns();
+    heads_make();
     connect_all();
     mint_all();
     for (unsigned i = 0; i < n_slots; i++)
         slots[i].conn = i % opt.conns;
     int64_t began = now_ns(), until = began + (int64_t)opt.seconds * 1000000000;
-    for (unsigned i = 0; i < n_slots; i++)
-        send_slot(i);
-    while (now_ns() < until)
-        poll_once(on_answer);
+    if (opt.rate == 0)
+        run_closed(until);
+    else
+        run_open(began, until);
     double took = (double)(now_ns() - began) / 1e9;
     uint64_t entries = done_entries, requests = done_requests;
     over = true;
     for (unsigned i = 0; i < n_slots; i++)
         while (slots[i].busy)
-            poll_once(on_answer);
+            poll_once(on_answer, PATIENCE_MS);
     qsort(latency_us, n_latency, sizeof *latency_us, by_value);
     printf("{\"entries_per_s\":%.0f,\"requests_per_s\":%.0f,\"p50_ms\":%.3f,\"p99_ms\":%.3f,\"p999_ms\":%."
-           "3f,\"max_ms\":%.3f,\"errors\":%llu,\"first_error\":%d,\"acknowledged\":%llu}\n",
+           "3f,\"max_ms\":%.3f,\"errors\":%llu,\"first_error\":%d,\"acknowledged\":%llu,\"minted\":%u,"
+           "\"cpu_s\":%.2f}\n",
            (double)entries / took, (double)requests / took, at(0.5), at(0.99), at(0.999), at(1),
-           (unsigned long long)failed, first_error, (unsigned long long)(done_entries));
+           (unsigned long long)failed, first_error, (unsigned long long)done_entries,
+           opt.hot ? 1 : opt.accounts, (double)clock() / CLOCKS_PER_SEC);
     return failed == 0 ? 0 : 1;
 }
