@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "services/ledger/ledger.h"
+#include "store/sink_replica.h"
 
 bool ledger_group_takes(const struct ledger *l, struct ledger_group_size *g, const struct ledger_job *job)
 {
@@ -174,7 +175,9 @@ static enum err write_group(struct group *g) RT_BLOCKS
     struct store_pos pos;
     err = store_sink_append(l->sink, &frame, g->parts, g->n_parts, &pos);
     if (err != ERR_OK)
-        return ledger_enter_safe_mode(l, CAUSE_IO_ERROR, err_name(err)), err;
+        return ledger_enter_safe_mode(l, err == ERR_FENCED ? CAUSE_FENCED : CAUSE_IO_ERROR,
+                                      l->replica != NULL ? store_sink_replica_why(l->sink) : err_name(err)),
+               err;
     struct ledger_group_row row = {head.seq,    head.group_no, head.ledger_ms,
                                    pos.segment, pos.offset,    head.root};
     err = settle(g, pos);

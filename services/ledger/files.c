@@ -9,6 +9,7 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "base/rng.h"
+#include "services/ledger/replica.h"
 #include "store/file_replace.h"
 
 enum { SUPERBLOCK = 4096 };
@@ -57,7 +58,9 @@ static enum err found(struct ledger *l, const char *path, struct ledger_superblo
     int64_t now = l->deps.clock->wall_ms(l->deps.clock->ctx);
     sb.created_ms = now < 0 ? 0 : (uint64_t)now;
     rng_secure(sb.ledger_id, sizeof sb.ledger_id);
-    if (l->set.origin[0] != 0) {
+    if (ledger_replica_identity(l, sb.ledger_id, sb.origin, sizeof sb.origin)) {
+        /* a further copy of a ledger that exists */
+    } else if (l->set.origin[0] != 0) {
         snprintf(sb.origin, sizeof sb.origin, "%s", l->set.origin);
     } else {
         char id[33];
@@ -96,7 +99,13 @@ enum err ledger_key_open(struct ledger *l, const char *origin)
     buf_init(&b, 4096);
     bool keep = !l->set.amnesia && l->set.key_file[0] != 0;
     enum err err = keep ? store_file_slurp(l->deps.disk, l->set.key_file, &b) : ERR_NOT_FOUND;
-    if (err == ERR_NOT_FOUND) {
+    uint8_t known[16];
+    char known_origin[NOTE_ORIGIN_MAX + 1];
+    if (err == ERR_NOT_FOUND && ledger_replica_identity(l, known, known_origin, sizeof known_origin)) {
+        err = ledger_refuse(l, ERR_PERMISSION,
+                            "a copy needs the signing key of the ledger that founded the stream: copy its "
+                            "keys/ledger-ed25519 here (log.key_file)");
+    } else if (err == ERR_NOT_FOUND) {
         uint8_t seed[ED25519_SEED_BYTES];
         char text[NOTE_VKEY_MAX + 17];
         rng_secure(seed, sizeof seed);

@@ -6,6 +6,7 @@
 
 #include "auth/cap.h"
 #include "base/check.h"
+#include "services/ledger/replica.h"
 #include "store/file_replace.h"
 
 void ledger_settings_default(struct ledger_settings *s)
@@ -40,6 +41,13 @@ void ledger_settings_default(struct ledger_settings *s)
         .checkpoint_interval_ms = 60000,
         .public_roots = true,
         .amnesia_max_entries = 1000000,
+        .replica_stream = "ledger",
+        .replica_lease_ms = 5000,
+        .replica_timeout_ms = 5000,
+        .replica_poll_ms = 10,
+        .replica_quorum = 1,
+        .replica_auto = true,
+        .replica_local = true,
     };
 }
 
@@ -60,6 +68,14 @@ const char *ledger_cause_name(enum ledger_cause c)
 {
     CHECK((size_t)c < sizeof cause_names / sizeof cause_names[0]);
     return cause_names[c];
+}
+
+enum err ledger_refuse(struct ledger *l, enum err err, const char *why)
+{
+    obs_log(l->deps.log, OBS_ERROR, "open_refused", OBS_STR("why", why), OBS_END);
+    if (l->deps.why != NULL)
+        snprintf(l->deps.why, LEDGER_WHY_MAX, "ledger: %s", why);
+    return err;
 }
 
 void ledger_head_read(const struct ledger *l, struct ledger_head *out)
@@ -121,17 +137,33 @@ void ledger_group_event_unref(void *ev)
 static enum err may_write(const struct ledger *l)
 {
     if (ledger_safe_cause(l) != CAUSE_NONE)
-        return ERR_SAFE_MODE;
+        return ledger_safe_cause(l) == CAUSE_FENCED ? ERR_NOT_WRITER : ERR_SAFE_MODE;
     int phase = atomic_load_explicit(&l->phase, memory_order_acquire);
     if (phase == PHASE_DRAINING || phase == PHASE_STOPPED)
         return ERR_DRAINING;
+    if (phase == PHASE_FOLLOWING)
+        return ERR_NOT_WRITER;
     return phase == PHASE_REPLAYING ? ERR_SAFE_MODE : ERR_OK;
+}
+
+/* Where to go instead. */
+static void name_writer(struct ledger *l, struct ledger_job *job)
+{
+    char url[STORE_LEASE_URL_MAX + 1];
+    struct str copy;
+    ledger_replica_writer(l, url);
+    if (url[0] == 0 || !arena_str(&job->arena, str_from_c(url), &copy))
+        return;
+    job->why_key = "writer";
+    job->why = copy.p;
 }
 
 enum err ledger_submit(struct ledger *l, struct ledger_job *job)
 {
     CHECK_MAGIC(job, LEDGER_JOB_MAGIC);
     enum err err = may_write(l);
+    if (err == ERR_NOT_WRITER)
+        name_writer(l, job);
     if (err != ERR_OK)
         return err;
     if (atomic_fetch_add_explicit(&l->body_bytes, job->body.n, memory_order_relaxed) + job->body.n >

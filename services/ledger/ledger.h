@@ -28,6 +28,7 @@
 struct auth;
 struct ledger_policy;
 struct ledger_runs;
+struct ledger_replica;
 
 enum ledger_metric {
 #define OBS_DEF(id) LEDGER_M_##id,
@@ -60,8 +61,16 @@ struct ledger_settings {
     bool amnesia;
     uint64_t amnesia_max_entries;
     bool drills;
+    char replica_dsn[1024]; /* "": alone */
+    char replica_stream[65], replica_node[65], replica_url[257];
+    int64_t replica_lease_ms, replica_timeout_ms, replica_poll_ms;
+    uint32_t replica_quorum;
+    bool replica_auto;  /* takes over by itself when the lease has run out */
+    bool replica_local; /* a group is answered when it is on the local disk too */
 };
 void ledger_settings_default(struct ledger_settings *s);
+
+enum { LEDGER_WHY_MAX = 400 };
 
 struct ledger_deps {
     struct store_disk *disk;
@@ -69,6 +78,7 @@ struct ledger_deps {
     struct obs_log *log;         /* may be NULL */
     struct obs_metrics *metrics; /* may be NULL */
     struct auth *auth;           /* may be NULL: direct use in tests */
+    char *why; /* LEDGER_WHY_MAX bytes for one sentence when opening is refused; may be NULL */
 };
 
 struct ledger_head {
@@ -90,7 +100,8 @@ enum ledger_cause {
 };
 const char *ledger_cause_name(enum ledger_cause c);
 
-enum ledger_phase { PHASE_REPLAYING, PHASE_RUNNING, PHASE_DRAINING, PHASE_STOPPED };
+/* Following: another ledger writes, the replica task plays its groups (replica.h). */
+enum ledger_phase { PHASE_REPLAYING, PHASE_FOLLOWING, PHASE_RUNNING, PHASE_DRAINING, PHASE_STOPPED };
 
 /* One group, as subscribers see it. Counted by reference; the accounts are those of `rows`, in any order. */
 struct ledger_group_event {
@@ -180,13 +191,14 @@ struct ledger {
     _Atomic uint32_t jobs_inflight;
     char bad_file[64];
     uint64_t bad_offset, torn_bytes;
-    char bad_reason[96];
+    char bad_reason[320];
 
     struct rt_chan *ingress, *preval, *commit, *late, *gen_tx, *read, *admin;
     struct rt_bcast *root_pub;
     struct rt_watch *segment_want;
     struct ledger_policy *policy;
-    struct ledger_runs *runs; /* checkpointer */
+    struct ledger_runs *runs;       /* checkpointer */
+    struct ledger_replica *replica; /* NULL: alone */
     enum err (*packed_pread)(void *ctx, uint32_t segment_no, void *p, size_t n, uint64_t at);
     uint64_t seed0, seed1; /* of the state's hashing */
     void *shell;           /* of the process that hosts it */
@@ -202,6 +214,9 @@ NODISCARD enum err ledger_open(const struct ledger_settings *set, const struct l
 void ledger_close(struct ledger *l, bool clean) RT_BLOCKS;
 /* Makes the queues; a service that declares them elsewhere fills in the pointers itself instead. */
 NODISCARD enum err ledger_queues_create(struct ledger *l);
+
+/* Opening is refused: says why, to the log and to whoever opens it. */
+NODISCARD enum err ledger_refuse(struct ledger *l, enum err err, const char *why);
 
 /* ---- the head ---- */
 void ledger_head_read(const struct ledger *l, struct ledger_head *out);

@@ -15,6 +15,8 @@
 #include "services/ledger/files.h"
 #include "services/ledger/policy.h"
 #include "services/ledger/reads.h"
+#include "services/ledger/replay.h"
+#include "services/ledger/replica.h"
 #include "store/file_replace.h"
 
 static const struct obs_metric_def metric_rows[] = {
@@ -24,152 +26,6 @@ static const struct obs_metric_def metric_rows[] = {
 };
 
 static const char *const folders[] = {"journal", "tree", "index", "state", "ckpt"};
-
-/* ---- replay ---- */
-
-struct replay {
-    struct ledger *l;
-    struct ledger_gen *gen;
-    struct arena arena;
-    struct ledger_limits limits;
-    uint64_t entries;
-    const char *why;
-    enum err node_err;
-};
-
-static void node_put(void *ctx, unsigned level, uint64_t index, const struct sha256 *h)
-{
-    struct replay *r = ctx;
-    if (r->l->levels[level].n != index || ledger_column_append(&r->l->levels[level], h) != ERR_OK)
-        r->node_err = ERR_NO_MEMORY;
-}
-
-static enum err wrong(struct replay *r, const char *why)
-{
-    r->why = why;
-    return ERR_CORRUPT;
-}
-
-static enum err gen_for_frame(struct replay *r, uint32_t n)
-{
-    struct ledger *l = r->l;
-    if (r->gen != NULL && ledger_gen_room(r->gen) >= n)
-        return ERR_OK;
-    uint32_t capacity = l->set.checkpoint_entries + l->set.commit_max_entries;
-    enum err err = ledger_index_open_generation(&l->index, ++l->gen_number, l->frontier.n + 1, capacity);
-    if (err != ERR_OK)
-        return err;
-    struct ledger_view *v = ledger_index_pin(&l->index);
-    r->gen = ledger_view_open_gen(v);
-    ledger_view_unpin(v);
-    return ERR_OK;
-}
-
-static enum err replay_unit(struct replay *r, const struct ledger_view *v, struct bytes rest, uint64_t ms,
-                            struct core_place at, uint32_t *out_len, uint32_t *out_n) RT_BLOCKS
-{
-    struct ledger *l = r->l;
-    struct core_record head;
-    if (ledger_record_parse(rest, &head) != ERR_OK)
-        return wrong(r, "unit record");
-    uint32_t n = head.n;
-    struct core_entry *entries = arena_array(&r->arena, n, sizeof *entries);
-    char *scratch = arena_alloc(&r->arena, (size_t)n * CORE_LEAF_MAX);
-    struct core_prepared p = {.entries = arena_array(&r->arena, n, sizeof *p.entries)};
-    struct ledger_effect *fx = arena_alloc(&r->arena, n * EFFECTS_PER_ENTRY * sizeof *fx);
-    const struct ledger_fact **facts = arena_array(&r->arena, n, sizeof *facts);
-    if (entries == NULL || scratch == NULL || p.entries == NULL || fx == NULL || facts == NULL)
-        return ERR_NO_MEMORY;
-    struct core_unit u;
-    struct core_caller who;
-    if (ledger_record_decode(rest, entries, scratch, &u, &who, &p) != ERR_OK)
-        return wrong(r, "fingerprint or leaf");
-    struct ledger_found found;
-    if (ledger_view_find_unit(v, p.idem_key, &found) || p.id_twice)
-        return wrong(r, "unit or id twice");
-    for (uint32_t i = 0; i < n; i++) {
-        if (ledger_view_find_entry(v, p.entries[i].id_key, &found))
-            return wrong(r, "unit or id twice");
-        if (entries[i].ref_id.n == 0)
-            continue;
-        struct ledger_fact *fact = arena_zalloc(&r->arena, sizeof *fact);
-        if (fact == NULL)
-            return ERR_NO_MEMORY;
-        enum err err = ledger_fact_find(l, v, p.entries[i].ref_key, &r->arena, fact);
-        if (err != ERR_OK)
-            return err;
-        facts[i] = fact;
-    }
-    uint64_t seq = l->frontier.n + 1;
-    uint32_t n_fx;
-    struct ledger_reject reject;
-    if (ledger_state_apply(l->state, &u, &p, facts, seq, ms, &r->limits, fx, &n_fx, &reject) != ERR_OK)
-        return wrong(r, err_code(reject.reason));
-    if (ledger_state_conserves(l->state, fx, n_fx) != ERR_OK ||
-        ledger_state_commit(l->state, fx, n_fx, seq + n - 1) != ERR_OK)
-        return wrong(r, "conservation");
-    uint32_t gen_unit = ledger_gen_add_unit(r->gen, p.idem_key, &p.fp, seq, n);
-    struct ledger_node_sink sink = {node_put, r};
-    for (uint32_t i = 0; i < n; i++) {
-        ledger_gen_add_entry(r->gen, p.entries[i].id_key, seq + i, gen_unit, entries[i].kind);
-        ledger_frontier_append(&l->frontier, &p.entries[i].leaf_hash, &sink);
-    }
-    ledger_gen_set_place(r->gen, gen_unit, at);
-    if (!l->set.amnesia)
-        ledger_log_changes(l, r->gen, fx, n_fx, seq + n - 1);
-    *out_len = p.len;
-    *out_n = n;
-    return r->node_err;
-}
-
-static enum err replay_frame(void *ctx, const struct store_frame *f, struct store_pos at) RT_BLOCKS
-{
-    struct replay *r = ctx;
-    struct ledger *l = r->l;
-    if (f->first_seq != l->frontier.n + 1 || f->group_no != l->next_group ||
-        !sha256_eq(&f->prev_root, &l->last_root))
-        return wrong(r, "group, seq or root does not continue");
-    enum err err = gen_for_frame(r, f->count);
-    if (err != ERR_OK)
-        return err;
-    struct ledger_view *v = ledger_index_pin(&l->index);
-    struct bytes rest = f->payload;
-    struct core_place place = {at.segment, at.offset + STORE_FRAME_HEADER};
-    uint32_t units = 0, entries = 0;
-    while (err == ERR_OK && rest.n > 0) {
-        uint32_t len = 0, n = 0;
-        err = replay_unit(r, v, rest, f->ms, place, &len, &n);
-        rest.p += len;
-        rest.n -= len;
-        place.offset += len;
-        units++;
-        entries += n;
-    }
-    ledger_view_unpin(v);
-    arena_reset(&r->arena);
-    if (err != ERR_OK)
-        return err;
-    struct sha256 root;
-    ledger_frontier_root(&l->frontier, &root);
-    if (units != f->count2 || entries != f->count || !sha256_eq(&root, &f->new_root))
-        return wrong(r, "root or counts");
-    struct ledger_group_row row = {l->frontier.n, f->group_no, f->ms, at.segment, at.offset, root};
-    err = ledger_column_append(&l->groups, &row);
-    if (err != ERR_OK)
-        return err;
-    l->next_group++;
-    l->last_root = root;
-    r->entries += entries;
-    ledger_head_publish(l, &(struct ledger_head){l->frontier.n, f->group_no, f->ms, root});
-    ledger_state_recycle(l->state, l->frontier.n);
-    if (l->gen_log_done !=
-        NULL) { /* a generation is full: write it down, or a long log would not fit into memory */
-        struct ledger_gen_log *done = l->gen_log_done;
-        l->gen_log_done = NULL;
-        err = ledger_checkpoint_write(l, done);
-    }
-    return err;
-}
 
 /* ---- opening ---- */
 
@@ -187,7 +43,16 @@ static enum err make_folders(struct ledger *l) RT_BLOCKS
     return err == ERR_OK ? store_disk_lock(l->deps.disk, path, &l->lock_file) : err;
 }
 
+/* The last frame of the journal, for those who compare it with another copy. */
+static enum err note_tail(void *ctx, const struct store_frame *f, struct store_pos at)
+{
+    struct ledger_replica_tail *t = ctx;
+    *t = (struct ledger_replica_tail){at, f->group_no, f->prev_root, f->new_root};
+    return ERR_OK;
+}
+
 static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *ck, bool accept_damage,
+                             struct ledger_replica_tail *tail,
                              struct store_journal_report *report) RT_BLOCKS
 {
     char dir[STORE_PATH_MAX];
@@ -196,7 +61,8 @@ static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *c
         .disk = l->deps.disk,
         .dir = dir,
         .layout = {.align = l->set.align, .segment_bytes = l->set.segment_bytes},
-        .epoch = 1,
+        .epoch = l->replica != NULL && l->replica->lease.epoch > 1 ? l->replica->lease.epoch : 1,
+        .unflushed = l->replica != NULL && !l->set.replica_local,
         .frame_bytes_max = l->set.commit_max_bytes + 2 * 4096,
         .direct = l->set.direct_io,
         .accept_damage = accept_damage,
@@ -218,7 +84,7 @@ static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *c
     }
     if (l->set.amnesia)
         return store_sink_memory(&cfg, 0, &l->sink);
-    return store_sink_local(&cfg, NULL, NULL, report, &l->sink);
+    return store_sink_local(&cfg, note_tail, tail, report, &l->sink);
 }
 
 static void note_damage(struct ledger *l, const struct store_journal_report *rep)
@@ -236,17 +102,10 @@ static void note_damage(struct ledger *l, const struct store_journal_report *rep
 
 static enum err replay_all(struct ledger *l, const struct ledger_checkpoint *ck) RT_BLOCKS
 {
-    struct replay r = {.l = l,
-                       .limits = {.max_accounts = UINT32_MAX,
-                                  .max_open_holds = UINT32_MAX,
-                                  .max_reversals = UINT32_MAX,
-                                  .max_assets = UINT32_MAX,
-                                  .max_lanes = 65536,
-                                  .max_hold_ms = UINT64_MAX,
-                                  .replay = true}};
-    arena_init(&r.arena, 1 << 20, 512 << 20);
-    enum err err = store_sink_replay(l->sink, ck->there ? ck->group_no + 1 : 1, replay_frame, &r);
-    arena_fini(&r.arena);
+    struct ledger_replay r;
+    ledger_replay_init(&r, l);
+    enum err err = store_sink_replay(l->sink, ck->there ? ck->group_no + 1 : 1, ledger_replay_frame, &r);
+    ledger_replay_fini(&r);
     if (l->m[LEDGER_M_replay_entries] != NULL)
         obs_counter_add(obs_counter(l->m[LEDGER_M_replay_entries]), r.entries);
     if (err == ERR_CORRUPT) {
@@ -276,6 +135,22 @@ static enum err check_guards(struct ledger *l, const struct ledger_checkpoint *c
     return ledger_safe_cause(l) == CAUSE_NONE ? ledger_clean_remove(l) : ERR_OK;
 }
 
+/* A last frame that the others do not have goes aside; then the journal is opened once more, without it. */
+static enum err compare_copies(struct ledger *l, const struct ledger_checkpoint *ck,
+                               struct ledger_replica_tail *tail, struct store_journal_report *rep) RT_BLOCKS
+{
+    struct ledger_clean clean = {0};
+    enum err err = ledger_clean_read(l, &clean);
+    if (err == ERR_OK)
+        err = ledger_replica_reconcile(l, tail, clean.there);
+    if (err != ERR_TORN)
+        return err;
+    store_sink_close(l->sink);
+    l->sink = NULL;
+    *tail = (struct ledger_replica_tail){0};
+    return open_journal(l, ck, false, tail, rep);
+}
+
 static void head_from_checkpoint(struct ledger *l, const struct ledger_checkpoint *ck)
 {
     struct ledger_head head = {0};
@@ -296,6 +171,8 @@ static enum err open_in(struct ledger *l) RT_BLOCKS
     const struct clock *c = l->deps.clock;
     int64_t began = c->mono_ns(c->ctx);
     enum err err = make_folders(l);
+    if (err == ERR_OK && l->set.replica_dsn[0] != 0)
+        err = ledger_replica_connect(l);
     if (err == ERR_OK)
         err = ledger_superblock_open(l, &sb);
     if (err != ERR_OK)
@@ -305,16 +182,23 @@ static enum err open_in(struct ledger *l) RT_BLOCKS
     l->set.segment_bytes = sb.segment_bytes;
     snprintf(l->set.origin, sizeof l->set.origin, "%s", sb.origin);
     err = ledger_key_open(l, sb.origin);
+    if (err == ERR_OK && l->replica != NULL)
+        err = ledger_replica_found(l);
     if (err == ERR_OK)
         err = ledger_checkpoint_load(l, &ck);
     if (err != ERR_OK)
         return err;
     head_from_checkpoint(l, &ck);
-    err = open_journal(l, &ck, false, &rep);
+    struct ledger_replica_tail tail = {0};
+    err = open_journal(l, &ck, false, &tail, &rep);
     if (err == ERR_CORRUPT) { /* keep what can be read readable */
         note_damage(l, &rep);
-        err = open_journal(l, &ck, true, &rep);
+        err = open_journal(l, &ck, true, &tail, &rep);
     }
+    if (err == ERR_OK && l->replica != NULL && ledger_safe_cause(l) == CAUSE_NONE)
+        err = compare_copies(l, &ck, &tail, &rep);
+    if (err == ERR_OK && l->replica != NULL)
+        err = ledger_replica_tee(l);
     if (err != ERR_OK)
         return err;
     l->torn_bytes = rep.torn_bytes;
@@ -392,7 +276,7 @@ enum err ledger_open(const struct ledger_settings *set, const struct ledger_deps
         ledger_close(l, false);
         return err;
     }
-    atomic_store(&l->phase, PHASE_RUNNING);
+    atomic_store(&l->phase, l->replica != NULL ? PHASE_FOLLOWING : PHASE_RUNNING);
     *out = l;
     return ERR_OK;
 }
@@ -412,6 +296,7 @@ void ledger_close(struct ledger *l, bool clean)
         obs_log(l->deps.log, OBS_WARN, "clean_not_written", OBS_END);
     if (l->sink != NULL)
         store_sink_close(l->sink);
+    ledger_replica_free(l);
     for (unsigned level = 0; level < MERKLE_LEVELS; level++)
         ledger_column_fini(&l->levels[level]);
     ledger_column_fini(&l->groups);

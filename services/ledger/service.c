@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "services/ledger/policy.h"
 #include "services/ledger/reads.h"
+#include "services/ledger/replica.h"
 #include "store/file_replace.h"
 
 #define CONF_STRUCT struct ledger_config
@@ -40,6 +41,8 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
         return conf_refuse(c, "journal.align", out_err, "is 512 or 4096");
     if (cfg->log_origin[0] != 0 && !ledger_note_origin_ok(str_from_c(cfg->log_origin)))
         return conf_refuse(c, "log.origin", out_err, "holds a blank or a plus sign");
+    if (cfg->replica_dsn[0] != 0 && cfg->replica_timeout < 100)
+        return conf_refuse(c, "replica.timeout", out_err, "must be at least 100ms");
     return ERR_OK;
 }
 
@@ -56,6 +59,36 @@ void ledger_topology(const void *config, struct rt_topology *topology)
 #include "rt/topology_rows.h"
 #include "services/ledger/topology.def"
 #include "rt/topology_rows_end.h"
+}
+
+/* Who we are among the copies: the host's name and port, unless told otherwise. */
+static void replica_settings(const struct svc *svc, const struct ledger_config *cfg,
+                             struct ledger_settings *s)
+{
+    char host[48] = "ledger", bind[128];
+    (void)gethostname(host, sizeof host - 1);
+    if (cfg->bind[0] != 0)
+        snprintf(bind, sizeof bind, "%s", cfg->bind);
+    else
+        snprintf(bind, sizeof bind, "127.0.0.1:%d", svc_base_port(svc) + ledger_svc.port_offset);
+    const char *port = strrchr(bind, ':');
+    snprintf(s->replica_dsn, sizeof s->replica_dsn, "%s", cfg->replica_dsn);
+    snprintf(s->replica_stream, sizeof s->replica_stream, "%s", cfg->replica_stream);
+    if (cfg->replica_node[0] != 0)
+        snprintf(s->replica_node, sizeof s->replica_node, "%s", cfg->replica_node);
+    else
+        snprintf(s->replica_node, sizeof s->replica_node, "%s%s", host, port == NULL ? "" : port);
+    if (cfg->replica_advertise[0] != 0)
+        snprintf(s->replica_url, sizeof s->replica_url, "%s", cfg->replica_advertise);
+    else
+        snprintf(s->replica_url, sizeof s->replica_url, "%s://%s", cfg->tls_cert[0] ? "https" : "http",
+                 bind);
+    s->replica_lease_ms = cfg->replica_lease;
+    s->replica_timeout_ms = cfg->replica_timeout;
+    s->replica_poll_ms = cfg->replica_poll;
+    s->replica_quorum = (uint32_t)cfg->replica_quorum;
+    s->replica_auto = cfg->replica_take_over == 0;
+    s->replica_local = cfg->replica_local;
 }
 
 static void settings_from(const struct svc *svc, const struct ledger_config *cfg, struct ledger_settings *s)
@@ -97,6 +130,8 @@ static void settings_from(const struct svc *svc, const struct ledger_config *cfg
     s->amnesia = svc_amnesia(svc);
     s->amnesia_max_entries = cfg->amnesia_max_entries;
     s->drills = cfg->drills_enabled;
+    if (!s->amnesia) /* which writes nothing, anywhere */
+        replica_settings(svc, cfg, s);
 }
 
 static void policy_load(struct ledger_service *s, const struct ledger_config *cfg) RT_BLOCKS
@@ -154,14 +189,19 @@ static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
     s->cause_policy = obs_health_add(h, "policy", OBS_HARD);
     s->cause_wallet = obs_health_add(h, "wallet", OBS_HARD);
     s->cause_warn = obs_health_add(h, "commit_queue", OBS_SOFT);
+    s->cause_replica = obs_health_add(h, "replica", OBS_HARD);
     s->cause_checkpoint = obs_health_add(h, "checkpoint", OBS_SOFT);
     struct ledger_settings set;
     settings_from(svc, cfg, &set);
-    struct ledger_deps deps = {svc_disk(svc), svc_clock(svc), svc_log(svc), svc_metrics(svc),
-                               svc_auth(svc)};
+    char why[LEDGER_WHY_MAX] = "";
+    struct ledger_deps deps = {svc_disk(svc),    svc_clock(svc), svc_log(svc),
+                               svc_metrics(svc), svc_auth(svc),  why};
     enum err err = ledger_open(&set, &deps, &s->l);
+    if (why[0] != 0)
+        svc_say_error(why);
     if (err == ERR_OK) {
         s->l->shell = s;
+        s->l->deps.why = NULL;
         policy_load(s, cfg);
         err = queues_open(s);
     }
@@ -194,6 +234,7 @@ static enum err service_start(struct svc *svc, void *state)
         {"segment_keeper", ledger_segment_keeper_run, s},
         {"admin", ledger_admin_run, s},
         {"metrics", ledger_metrics_run, s},
+        {"replica", ledger_replica_run, s},
         {"health", svc_health_task, svc},
         {"cap_refresher", svc_caps_task, svc},
     };
@@ -256,6 +297,7 @@ static void service_readiness(struct svc *svc, void *state)
     obs_health_set(h, s->cause_kms, true); /* local providers cannot be away */
     obs_health_set(h, s->cause_policy, true);
     obs_health_set(h, s->cause_wallet, true);
+    obs_health_set(h, s->cause_replica, ledger_replica_ready(l));
     obs_health_set(h, s->cause_checkpoint, !atomic_load(&l->checkpoint_failing));
 }
 
@@ -284,7 +326,23 @@ static void service_readiness_members(void *state, struct buf *out)
                (unsigned long long)head.group_no, (unsigned long long)atomic_load(&l->ledger_ms));
     char root[SHA256_TEXT_CHARS];
     sha256_format(&head.root, root);
-    buf_printf(out, "%s\"", root);
+    buf_printf(out, "%s\",\"role\":\"%s\"", root, ledger_role_name(ledger_replica_role(l)));
+    if (l->replica == NULL)
+        return;
+    char writer[STORE_LEASE_URL_MAX + 1], why[REPLICA_WHY_MAX];
+    ledger_replica_writer(l, writer);
+    ledger_replica_why(l, why);
+    struct json_w w;
+    json_w_init(&w, out);
+    buf_printf(out, ",\"epoch\":%llu,\"lag_ms\":%lld,\"writer\":",
+               (unsigned long long)atomic_load(&l->replica->seen_epoch),
+               (long long)ledger_replica_lag_ms(l));
+    json_str(&w, str_from_c(writer));
+    if (why[0] != 0) {
+        buf_puts(out, ",\"replica_error\":");
+        json_w_init(&w, out);
+        json_str(&w, str_from_c(why));
+    }
 }
 
 static void service_reloaded(struct svc *svc, void *state) RT_BLOCKS

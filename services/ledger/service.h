@@ -27,7 +27,7 @@ struct ledger_service {
     _Atomic uint32_t n_streams;
     bool committer_done; /* it ended as it should: a clean stop */
     size_t cause_safe, cause_backpressure, cause_lag, cause_disk, cause_kms, cause_policy, cause_wallet,
-        cause_warn, cause_checkpoint;
+        cause_warn, cause_checkpoint, cause_replica;
     struct rt_lock note_lock; /* guards notes */
     struct {
         uint64_t size;
@@ -52,6 +52,7 @@ NODISCARD enum err ledger_roots_publisher_run(struct rt_task *self, void *arg) R
 NODISCARD enum err ledger_checkpointer_run(struct rt_task *self, void *arg) RT_BLOCKS;
 NODISCARD enum err ledger_segment_keeper_run(struct rt_task *self, void *arg) RT_BLOCKS;
 NODISCARD enum err ledger_metrics_run(struct rt_task *self, void *arg) RT_BLOCKS;
+NODISCARD enum err ledger_replica_run(struct rt_task *self, void *arg) RT_BLOCKS;
 
 /* Work for a reader (or the admin task): runs there, answers, and is gone. */
 struct ledger_read {

@@ -23,6 +23,11 @@ static const char *const sections[] = {"ledger", "wallet", "mailbox", "rewarder"
 
 static _Thread_local char last_error[640];
 
+void svc_say_error(const char *sentence)
+{
+    svc__set_error("%s", sentence);
+}
+
 void svc__set_error(const char *fmt, ...)
 {
     va_list ap;

@@ -118,6 +118,7 @@ int svc_run(const struct svc_def *def, const struct svc_options *opt) RT_BLOCKS;
 
 /* The sentence that says why the last svc_open or svc_start failed, for a person. */
 const char *svc_last_error(void);
+void svc_say_error(const char *sentence); /* for a hook that knows better why it failed */
 
 const struct svc_def *svc_def(const struct svc *s);
 void *svc_state(const struct svc *s);

@@ -51,6 +51,8 @@ static const char *state_name(const struct ledger *l)
     switch (atomic_load(&l->phase)) {
     case PHASE_REPLAYING:
         return "replaying";
+    case PHASE_FOLLOWING:
+        return "following";
     case PHASE_RUNNING:
         return "running";
     case PHASE_DRAINING:

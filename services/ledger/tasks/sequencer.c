@@ -62,6 +62,14 @@ enum err ledger_sequencer_run(struct rt_task *self, void *arg)
 {
     struct ledger_service *s = arg;
     struct ledger *l = s->l;
+    /* A standby's state belongs to the replica task until it has taken over. */
+    while (atomic_load_explicit(&l->phase, memory_order_acquire) == PHASE_FOLLOWING) {
+        rt_task_beat(self);
+        if (rt_task_sleep(self, deadline_in_ms(5)) != ERR_OK)
+            break;
+    }
+    if (atomic_load_explicit(&l->phase, memory_order_acquire) == PHASE_FOLLOWING)
+        return ERR_OK;
     enum err err = catch_up(self, l);
     if (err != ERR_OK)
         return err;
