@@ -77,6 +77,21 @@ static int run_head(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     return print_answer(ctx, &a, get(ctx, "/v1/checkpoint", NULL, &a));
 }
 
+static int run_take_over(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    (void)argc;
+    (void)argv;
+    struct client_answer a;
+    int status = client_call(ctx, "ledger",
+                             &(struct client_request){.method = "POST", .path = "/admin/take-over"}, &a);
+    if (status != CMD_OK || cmd_global(ctx)->json)
+        return print_answer(ctx, &a, status);
+    printf("this ledger writes now: epoch %lld, head %lld, root %s\n", client_int(a.json, "epoch"),
+           client_int(a.json, "head_seq"), client_str(a.json, "root"));
+    client_free(&a);
+    return CMD_OK;
+}
+
 static const struct cmd_flag tail_flags[] = {
     {"from", CMD_VALUE, "SEQ", "first entry; default: the last ten"},
     {"limit", CMD_VALUE, "N", "how many; default 100"},
@@ -351,6 +366,8 @@ static const struct cmd commands[] = {
     {"unit", "IDEM_ID", "what became of a unit", "ron ledger unit demo:pay:1", NULL, 1, 1, run_unit},
     {"entry", "ID", "one entry with its leaf", "ron ledger entry demo-2", NULL, 1, 1, run_entry},
     {"head", "", "the signed checkpoint of the durable head", "ron ledger head", NULL, 0, 0, run_head},
+    {"take-over", "", "make this copy the one that writes (replication)", "ron ledger take-over", NULL, 0,
+     0, run_take_over},
     {"tail", "", "the newest entries", "ron ledger tail --from 1", tail_flags, 0, 0, run_tail},
     {"ingest", "[FILE]", "send units (JSON, stdin without FILE)", "ron ledger ingest units.json", NULL, 0,
      1, run_ingest},

@@ -119,6 +119,7 @@ struct net_req {
     struct net_peer peer;
     struct net_match match;
     struct str method, corr_id, traceparent;
+    struct str lines; /* ready header lines for whatever answer comes; lives in the arena */
     char corr[NET_CORR_MAX];
     char *text; /* the head, copied; spans refer to it */
     struct net_http_head head;

@@ -202,6 +202,7 @@ static uint8_t *put_head(uint8_t *at, struct net_conn *c, struct net_req *rq, co
         at = put(at, a->lines);
     if (leaf)
         at = put(at, leaf->headers);
+    at = put(at, rq->lines);
     at = put(at, c->w->s->headers);
     if (a->retry_after_s) {
         at = PUT_LIT(at, "Retry-After: ");
@@ -285,7 +286,7 @@ static void write_response(struct net_conn *c, struct net_req *rq, const struct 
     bool copy = body && a->kind == NET_ANSWER_COPY && a->body.n <= COPY_BODY_MAX;
     if (a->kind == NET_ANSWER_STREAM && !a->sized && rq->http10)
         rq->close = true;
-    size_t most = HEAD_FIXED + rq->corr_id.n + c->w->s->headers.n + (copy ? a->body.n : 0) +
+    size_t most = HEAD_FIXED + rq->corr_id.n + rq->lines.n + c->w->s->headers.n + (copy ? a->body.n : 0) +
                   (rq->match.leaf ? rq->match.leaf->headers.n : 0) +
                   (a->headers || !a->lines.p ? lines_max(a->headers) : a->lines.n);
     uint8_t *start = net_out__reserve(c, most);
@@ -419,6 +420,13 @@ void net_reply__give(struct net_req *rq, const struct net_answer *a)
     }
     rq->msg.fn = arrived_msg;
     net_loop_post(rq->w->loop, &rq->msg);
+}
+
+void net_req_answer_with(struct net_req *rq, struct str lines)
+{
+    struct str copy;
+    if (arena_str(&rq->arena, lines, &copy))
+        rq->lines = copy;
 }
 
 void net_reply(struct net_req *rq, int status, const struct net_headers *headers, struct bytes body)

@@ -41,7 +41,7 @@ struct net_req *net_req__new(struct net_worker *w)
     atomic_store_explicit(&rq->resuming, false, memory_order_relaxed);
     rq->deadline_ns = OS_NEVER;
     rq->match.leaf = NULL;
-    rq->method = rq->corr_id = rq->traceparent = (struct str){NULL, 0};
+    rq->method = rq->corr_id = rq->traceparent = rq->lines = (struct str){NULL, 0};
     rq->text = NULL;
     rq->body = NULL;
     rq->body_n = rq->body_cap = 0;

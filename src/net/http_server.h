@@ -159,6 +159,9 @@ struct net_headers {
     struct str raw; /* ready lines "Name: value\r\n" for hot paths */
 };
 
+/* Ready lines "Name: value\r\n" for whatever answer this request gets. Before the answer; the last call counts. */
+void net_req_answer_with(struct net_req *rq, struct str lines);
+
 /* `result`: ERR_OK when every byte was handed to the kernel, ERR_DISCONNECTED when the client left or the answer came
  * too late, ERR_IO when the bytes could not be read (a mapping or file that became shorter; the response is cut). */
 typedef void net_release_fn(void *arg, enum err result);

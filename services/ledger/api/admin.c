@@ -11,7 +11,7 @@
 #include "services/ledger/files.h"
 #include "store/file_replace.h"
 
-static bool admit(struct ledger_service *s, struct net_req *rq, const char *what)
+bool ledger_admin_admit(struct ledger_service *s, struct net_req *rq, const char *what)
 {
     struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
     struct auth_cap *cap;
@@ -102,7 +102,7 @@ void ledger_admin_recovery(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
     struct ledger_http_read h = {0};
-    if (ledger_http_number(rq, "digest", 0, 0, 1, &h.a) && admit(s, rq, "recovery"))
+    if (ledger_http_number(rq, "digest", 0, 0, 1, &h.a) && ledger_admin_admit(s, rq, "recovery"))
         admin_send(s, rq, &h, run_recovery);
 }
 
@@ -170,7 +170,7 @@ void ledger_admin_safe_mode(struct net_req *rq, void *ctx)
     struct ledger_service *s = ctx;
     struct safe_mode_in in = {0};
     struct json_error why;
-    if (!admit(s, rq, "safe-mode"))
+    if (!ledger_admin_admit(s, rq, "safe-mode"))
         return;
     if (json_read_dto(net_req_body(rq), safe_mode_fields, &in, net_req_arena(rq), &why) != ERR_OK) {
         net_reply_problem(rq, ERR_BAD_REQUEST, "%s: %s", why.path, json_reason_name(why.reason));
@@ -185,7 +185,7 @@ void ledger_admin_safe_mode(struct net_req *rq, void *ctx)
 void ledger_admin_checkpoint(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
-    if (!admit(s, rq, "checkpoint"))
+    if (!ledger_admin_admit(s, rq, "checkpoint"))
         return;
     atomic_store(&s->l->want_gen, true);
     net_reply_json(rq, 202, bytes_of("{\"status\":\"asked\"}", 18));
@@ -222,7 +222,7 @@ void ledger_admin_journal(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
     struct ledger_http_read h = {0};
-    if (admit(s, rq, "journal"))
+    if (ledger_admin_admit(s, rq, "journal"))
         admin_send(s, rq, &h, run_journal);
 }
 
@@ -317,7 +317,7 @@ void ledger_admin_snapshot(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
     struct ledger_http_read h = {0};
-    if (!admit(s, rq, "snapshot"))
+    if (!ledger_admin_admit(s, rq, "snapshot"))
         return;
     if (s->l->set.amnesia)
         net_reply_problem(rq, ERR_CONFLICT, "nothing is kept with --amnesia");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/str.h"
+#include "services/ledger/replica.h"
 
 void ledger_http_read_send(struct ledger_service *s, struct net_req *rq, const struct ledger_http_read *r,
                            void (*run)(struct ledger_service *s, struct ledger_read *r))
@@ -25,10 +26,24 @@ void ledger_http_read_send(struct ledger_service *s, struct net_req *rq, const s
     net_reply_problem(rq, err == ERR_CLOSED ? ERR_DRAINING : ERR_BUSY, "read queue is full");
 }
 
+/* A copy says how far it is: what it answers is at least as new as this. */
+static void mark_position(struct ledger_service *s, struct net_req *rq)
+{
+    struct ledger *l = s->l;
+    char line[128];
+    if (l->replica == NULL)
+        return;
+    int n = snprintf(line, sizeof line, "Ledger-Position: seq=%llu, role=%s, lag_ms=%lld\r\n",
+                     (unsigned long long)ledger_head_seq(l), ledger_role_name(ledger_replica_role(l)),
+                     (long long)ledger_replica_lag_ms(l));
+    net_req_answer_with(rq, str_of(line, (size_t)n));
+}
+
 bool ledger_http_access(struct ledger_service *s, struct net_req *rq, enum ledger_access access,
                         struct auth_cap **out_cap)
 {
     *out_cap = NULL;
+    mark_position(s, rq);
     if (access == ACCESS_OPEN_ROOTS && s->l->set.public_roots)
         return true;
     struct auth_want want = {.op = STR("read"), .lacks = SVC_LACKS_ALL};

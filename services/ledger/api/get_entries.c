@@ -26,8 +26,7 @@ static bool covers_unit(const struct auth_cap *cap, const struct ledger_unit_fac
 static void not_found(struct net_req *rq, uint64_t ledger_ms, const char *what)
 {
     char details[64];
-    int n = snprintf(details, sizeof details, "{\"ledger_ms\":%llu}",
-                     (unsigned long long)ledger_ms);
+    int n = snprintf(details, sizeof details, "{\"ledger_ms\":%llu}", (unsigned long long)ledger_ms);
     net_reply_problem_details(rq, ERR_NOT_FOUND, what, bytes_of(details, (size_t)n));
 }
 

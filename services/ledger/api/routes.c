@@ -48,5 +48,10 @@ const struct net_route ledger_routes[] = {
      .pattern = "/admin/journal",
      .fn = ledger_admin_journal,
      .flags = READ | NET_NO_ADMISSION},
+    {.method = "POST",
+     .pattern = "/admin/take-over",
+     .fn = ledger_admin_take_over,
+     .flags = NET_NO_ADMISSION,
+     .timeout_ms = 30000},
     {.method = NULL},
 };

@@ -23,5 +23,6 @@ void ledger_admin_safe_mode(struct net_req *rq, void *ctx);
 void ledger_admin_snapshot(struct net_req *rq, void *ctx);
 void ledger_admin_checkpoint(struct net_req *rq, void *ctx);
 void ledger_admin_journal(struct net_req *rq, void *ctx);
+void ledger_admin_take_over(struct net_req *rq, void *ctx);
 
 #endif

@@ -81,7 +81,7 @@ static inline void rig_init(struct rig *r, struct store_disk *disk)
 
 static inline enum err rig_open(struct rig *r) RT_BLOCKS
 {
-    struct ledger_deps deps = {r->disk, &r->clock, NULL, NULL, NULL};
+    struct ledger_deps deps = {.disk = r->disk, .clock = &r->clock};
     enum err err = ledger_open(&r->set, &deps, &r->l);
     if (err == ERR_OK)
         err = ledger_queues_create(r->l);
