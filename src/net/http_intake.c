@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 
-enum { READS_PER_TURN = 4 };
+enum { READS_PER_TURN = 4, INFLATE_PIECE = 16384 };
 
 /* ---- the pipe ---- */
 
@@ -232,15 +232,19 @@ static bool body_welcome(struct net_conn *c, struct net_req *rq)
         refuse_and_close(c, rq, NET_REJECT_BODY, ERR_TOO_LARGE, "the body is too large");
         return false;
     }
-    bool streams = rq->match.leaf->route->flags & NET_STREAM_BODY;
-    if (h->encoding_other || (h->gzip && streams)) {
+    if (h->encoding_other) {
         refuse(c, rq, NET_REJECT_INFLATE,
                &(struct net_problem){.err = ERR_UNSUPPORTED_MEDIA_TYPE,
-                                     .detail = streams ? STR("the body must not be encoded")
-                                                       : STR("the only content coding is gzip")});
+                                     .detail = STR("the only content coding is gzip")});
         return false;
     }
-    return true;
+    bool streams = rq->match.leaf->route->flags & NET_STREAM_BODY;
+    enum err e = h->gzip && streams ? net_inflater_create(&rq->inflater) : ERR_OK;
+    if (e == ERR_OK && rq->inflater)
+        e = net_inflate_begin(rq->inflater);
+    if (e != ERR_OK)
+        refuse_and_close(c, rq, NET_REJECT_INFLIGHT, ERR_BUSY, "no memory to inflate the body");
+    return e == ERR_OK;
 }
 
 static void body_begin(struct net_conn *c, struct net_req *rq)
@@ -350,6 +354,32 @@ static bool inflated(struct net_conn *c, struct net_req *rq)
     return true;
 }
 
+static void inflate_failed(struct net_conn *c, struct net_req *rq, enum err e)
+{
+    answer_instead(c, rq, NET_REJECT_INFLATE, e,
+                   e == ERR_TOO_LARGE ? "the body inflates to too much" : "the body is not gzip", true);
+}
+
+/* What a piece of a streamed gzip body makes goes to the handler, who may answer (and be gone) at any piece. */
+static void inflate_piece(struct net_conn *c, struct net_req *rq, struct bytes piece)
+{
+    uint8_t out[INFLATE_PIECE];
+    size_t n;
+    net_inflate_feed(rq->inflater, piece);
+    for (;;) {
+        enum err e =
+            net_inflate_take(rq->inflater, c->w->limits.inflate_ratio, body_max(rq), out, sizeof out, &n);
+        if (e != ERR_OK)
+            inflate_failed(c, rq, e);
+        if (e != ERR_OK || n == 0)
+            return;
+        if (rq->on_body)
+            rq->on_body(rq, bytes_of(out, n), false, rq->on_body_arg);
+        if (c->dead || c->cur != rq)
+            return;
+    }
+}
+
 static void body_complete(struct net_conn *c)
 {
     struct net_req *rq = c->cur;
@@ -358,6 +388,12 @@ static void body_complete(struct net_conn *c)
         return;
     }
     if (rq->phase == NET_PHASE_HANDLER) {
+        enum err e = rq->inflater ? net_inflate_end(rq->inflater, c->w->limits.inflate_ratio) : ERR_OK;
+        if (e != ERR_OK) {
+            inflate_failed(c, rq, e);
+            c->reading = NET_READ_IDLE;
+            return;
+        }
         c->cur = NULL;
         c->reading = NET_READ_IDLE;
         rq->body_ended = true;
@@ -379,7 +415,9 @@ static void body_piece(struct net_conn *c, struct bytes piece)
         return;
     rq->bytes_in += piece.n;
     if (rq->phase == NET_PHASE_HANDLER) {
-        if (rq->on_body)
+        if (rq->inflater)
+            inflate_piece(c, rq, piece);
+        else if (rq->on_body)
             rq->on_body(rq, piece, false, rq->on_body_arg);
         return;
     }

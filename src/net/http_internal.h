@@ -134,6 +134,7 @@ struct net_req {
     void *on_close_arg;
     void (*on_body)(struct net_req *rq, struct bytes piece, bool end, void *arg);
     void *on_body_arg;
+    struct net_inflater *inflater; /* of a streamed gzip body, else NULL */
     struct arena arena;
     struct buf reply; /* header lines, then a copied body */
     struct net_answer answer;

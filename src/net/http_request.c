@@ -50,6 +50,7 @@ struct net_req *net_req__new(struct net_worker *w)
     rq->user = NULL;
     rq->on_close = NULL;
     rq->on_body = NULL;
+    rq->inflater = NULL;
     rq->stream = NULL;
     rq->permit = (struct net_admission_permit){NULL, NULL};
     rq->status = 0;
@@ -68,6 +69,7 @@ void net_req__free(struct net_req *rq)
         w->s->hooks.inflight(w->s->hooks.ctx, -1);
     net_admission_leave(&rq->permit);
     net_stream__free(rq);
+    net_inflater_destroy(rq->inflater);
     if (rq->body_owned)
         free(rq->body);
     arena_reset(&rq->arena);

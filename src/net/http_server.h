@@ -137,7 +137,8 @@ void *net_req_user(const struct net_req *rq);
 void net_req_on_close(struct net_req *rq, void (*fn)(struct net_req *rq, void *arg), void *arg);
 
 /* NET_STREAM_BODY: pieces as they come; the last call has end = true (possibly with no bytes). An answer given before
- * the end stops the calls and the rest is thrown away; a body that breaks off ends with net_req_on_close. */
+ * the end stops the calls and the rest is thrown away; a body that breaks off ends with net_req_on_close. Gzip arrives
+ * inflated; one piece of it may make several calls, also after a pause. */
 void net_req_on_body(struct net_req *rq,
                      void (*fn)(struct net_req *rq, struct bytes piece, bool end, void *arg), void *arg);
 /* Backpressure for streamed bodies: no more pieces until resumed. Resume from any thread. */

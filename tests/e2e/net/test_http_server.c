@@ -942,6 +942,74 @@ static void gzip_bodies_inflate_up_to_ten_times_and_the_cap(void **state)
     rig_stop();
 }
 
+/* In pieces of `step` bytes, so that the inflater stops and goes on everywhere. */
+static void stream_gzip(const char *path, const uint8_t *body, size_t n, size_t step,
+                        struct raw_response *out)
+{
+    struct raw_conn c;
+    char head[256];
+    raw_connect(&c, rig.port);
+    int h = snprintf(head, sizeof head,
+                     "POST %s HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nTransfer-Encoding: "
+                     "chunked\r\n\r\n",
+                     path);
+    raw_send(&c, head, (size_t)h);
+    for (size_t at = 0; at < n; at += step) {
+        size_t k = n - at < step ? n - at : step;
+        h = snprintf(head, sizeof head, "%zx\r\n", k);
+        raw_try_send(&c, head, (size_t)h);
+        raw_try_send(&c, body + at, k);
+        raw_try_send(&c, "\r\n", 2);
+    }
+    raw_try_send(&c, "0\r\n\r\n", 5);
+    raw_read(&c, false, out);
+    raw_close(&c);
+}
+
+static void streamed_gzip_bodies_arrive_inflated_under_the_same_limits(void **state)
+{
+    (void)state;
+    rig_start((struct net_limits){0});
+    static uint8_t body[600000];
+    struct raw_response r;
+    char want[16];
+    size_t steps[] = {1, 7, 16384, sizeof body};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        size_t n = gzip(i == 0 ? 500 : 300000, 1000, body, sizeof body);
+        snprintf(want, sizeof want, "%d", i == 0 ? 1500 : 301000);
+        stream_gzip("/count", body, n, steps[i], &r);
+        expect(&r, 200, want);
+        raw_free(&r);
+    }
+    /* two members after each other are one body */
+    size_t n = gzip(700, 0, body, sizeof body);
+    n += gzip(300, 5, body + n, sizeof body - n);
+    stream_gzip("/count", body, n, 100, &r);
+    expect(&r, 200, "1005");
+    raw_free(&r);
+    n = gzip(100, 100000, body, sizeof body); /* over ten times, judged at the end */
+    stream_gzip("/count", body, n, 50, &r);
+    expect(&r, 413, "too_large");
+    raw_free(&r);
+    n = gzip(100, 7 << 20, body, sizeof body); /* a bomb, judged on the way */
+    stream_gzip("/count", body, n, 1000, &r);
+    expect(&r, 413, "too_large");
+    raw_free(&r);
+    n = gzip(1000, 10, body, sizeof body);
+    stream_gzip("/count", body, n - 1, 300, &r); /* cut off */
+    expect(&r, 400, "bad_request");
+    raw_free(&r);
+    body[n - 5] ^= 1; /* the checksum */
+    stream_gzip("/count", body, n, 300, &r);
+    expect(&r, 400, "bad_request");
+    raw_free(&r);
+    stream_gzip("/refuse", body, n, 300, &r); /* answered before the first piece */
+    expect(&r, 403, "forbidden");
+    raw_free(&r);
+    assert_int_equal(rig.rejects[NET_REJECT_INFLATE], 4);
+    rig_stop();
+}
+
 static void a_request_that_arrives_too_slowly_is_408(void **state)
 {
     (void)state;
@@ -1546,6 +1614,7 @@ int main(void)
         cmocka_unit_test(requests_that_could_be_smuggled_are_400_and_the_connection_closes),
         cmocka_unit_test(heads_over_the_limits_are_431_and_414),
         cmocka_unit_test(gzip_bodies_inflate_up_to_ten_times_and_the_cap),
+        cmocka_unit_test(streamed_gzip_bodies_arrive_inflated_under_the_same_limits),
         cmocka_unit_test(a_request_that_arrives_too_slowly_is_408),
         cmocka_unit_test(an_idle_connection_is_closed),
         cmocka_unit_test(a_client_that_does_not_read_is_cut_and_pins_are_released),
