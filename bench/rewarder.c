@@ -1,6 +1,9 @@
 /*
  * One epoch computed, conserved and committed (all phases of the allocation; rows in memory, as mapped).
  * usage: bench.rewarder ROWS THREADS ROUNDING POOL SALTED [split]     prints one JSON object; `split` stops before the tree
+ *
+ * cpu_s is the CPU time of all threads, path_s that of the critical path: of each phase the busiest thread, and what closes
+ * it. Their quotient is what more cores bring, also while the machine does something else.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,6 +24,13 @@ struct crew {
     atomic_ullong next;
 };
 
+struct member {
+    struct crew *crew;
+    double cpu;
+};
+
+static double cpu_total, cpu_path, phase_path[REWARDER_PHASES];
+
 static double seconds(void)
 {
     struct timespec t;
@@ -28,28 +38,51 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
+static double thread_cpu(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
 static void *parts(void *arg)
 {
-    struct crew *w = arg;
+    struct member *m = arg;
+    struct crew *w = m->crew;
+    double began = thread_cpu();
     uint64_t n = rewarder_calc_parts(w->calc, w->phase);
     for (uint64_t i; (i = atomic_fetch_add(&w->next, 1)) < n;)
         if (rewarder_calc_part(w->calc, w->phase, i) != ERR_OK)
             abort();
+    m->cpu = thread_cpu() - began;
     return NULL;
 }
 
 static void run_phase(struct rewarder_calc *calc, enum rewarder_phase phase, unsigned threads)
 {
     struct crew w = {calc, phase, 0};
+    struct member m[16];
     pthread_t t[16];
+    double most = 0;
+    for (unsigned i = 0; i < threads; i++)
+        m[i] = (struct member){&w, 0};
     for (unsigned i = 1; i < threads; i++)
-        if (pthread_create(&t[i], NULL, parts, &w))
+        if (pthread_create(&t[i], NULL, parts, &m[i]))
             abort();
-    parts(&w);
+    parts(&m[0]);
     for (unsigned i = 1; i < threads; i++)
         pthread_join(t[i], NULL);
+    double began = thread_cpu();
     if (rewarder_calc_close(calc, phase) != ERR_OK)
         abort();
+    double close = thread_cpu() - began;
+    for (unsigned i = 0; i < threads; i++) {
+        cpu_total += m[i].cpu;
+        most = m[i].cpu > most ? m[i].cpu : most;
+    }
+    phase_path[phase] = most + close;
+    cpu_total += close;
+    cpu_path += most + close;
 }
 
 static long rss_kib(void)
@@ -111,15 +144,20 @@ int main(int argc, char **argv)
     if (rewarder_policy_create(buf_bytes(&text), &policy, &member) != ERR_OK)
         return 2;
     long before = rss_kib();
-    double t0 = seconds();
+    double t0 = seconds(), c0 = thread_cpu();
     if (rewarder_calc_create(&rows, policy, policy->pool, 65536, &calc, &index) != ERR_OK)
         return 1;
+    cpu_total = cpu_path = thread_cpu() - c0;
     enum rewarder_phase last = split_only ? REWARDER_AMOUNTS : REWARDER_COMMIT;
     for (enum rewarder_phase ph = REWARDER_SCORES; ph <= last; ph++)
         run_phase(calc, ph, threads);
     double took = seconds() - t0;
-    printf("{\"seconds\": %.4f, \"per_s\": %.0f, \"bytes_per_row\": %.1f, \"with_rows\": %.1f}\n", took,
-           (double)count / took, (double)(rss_kib() - before) * 1024 / (double)count,
+    printf("{\"seconds\": %.4f, \"per_s\": %.0f, \"cpu_s\": %.4f, \"path_s\": %.4f, \"phases\": {", took,
+           (double)count / took, cpu_total, cpu_path);
+    for (enum rewarder_phase ph = REWARDER_SCORES; ph <= last; ph++)
+        printf("%s\"%s\": %.4f", ph ? ", " : "", rewarder_phase_name(ph), phase_path[ph]);
+    printf("}, \"bytes_per_row\": %.1f, \"with_rows\": %.1f}\n",
+           (double)(rss_kib() - before) * 1024 / (double)count,
            (double)(rss_kib() - before) * 1024 / (double)count + (double)rows.all.n / (double)count);
     rewarder_calc_destroy(calc);
     rewarder_policy_destroy(policy);

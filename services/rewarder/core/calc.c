@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "services/rewarder/core/calc_internal.h"
 
-enum { LEAVES_PER_PART = 65536, HUGE_PAGE = 2 << 20 };
+enum { LEAVES_PER_PART = 16384, HUGE_PAGE = 2 << 20 };
 
 /* Large columns are written once, front to back: with huge pages that is a few hundred faults instead of tens of thousands. */
 static void *alloc_large(size_t n)
@@ -19,7 +19,8 @@ static void *alloc_large(size_t n)
     return p;
 }
 
-static const char *const phase_names[] = {"scores", "split", "amounts", "table", "conserve", "commit"};
+static const char *const phase_names[] = {"scores",  "split", "scatter",  "rank",
+                                          "amounts", "table", "conserve", "commit"};
 
 const char *rewarder_phase_name(enum rewarder_phase p)
 {
@@ -109,6 +110,7 @@ void rewarder_calc_destroy(struct rewarder_calc *c)
     free_split_columns(c);
     free(c->amount);
     free(c->rank);
+    free(c->items);
     free(c->parts);
     free(c->file);
     rewarder_tree_fini(&c->tree);
@@ -166,10 +168,17 @@ static enum err scores_close(struct rewarder_calc *c)
 
 /* ---- SPLIT ---- */
 
+static bool is_ranked(const struct rewarder_calc *c)
+{
+    return c->result.score_total && c->policy->rounding == REWARDER_LARGEST_REMAINDER;
+}
+
 static enum err split_part(struct rewarder_calc *c, struct calc_part *p)
 {
     wide_u128 total = c->result.score_total, pool = c->result.pool, sum = 0;
-    bool webster = c->policy->rounding == REWARDER_WEBSTER;
+    bool webster = c->policy->rounding == REWARDER_WEBSTER, ranked = is_ranked(c);
+    int shift = ranked ? wide_clz(total) : 0;
+    memset(p->range_n, 0, sizeof p->range_n);
     for (uint64_t i = p->first; i < p->first + p->n; i++) {
         wide_u128 rem = 0, q = 0;
         if (total)
@@ -178,6 +187,8 @@ static enum err split_part(struct rewarder_calc *c, struct calc_part *p)
             q++;
         c->remainder[i] = rem;
         c->amount[i] = q;
+        if (ranked && c->score[i])
+            p->range_n[calc_rank_key(rem, shift) >> (32 - CALC_RANGE_BITS)]++;
         /* Webster's roundings may pass the pool by one half per row, which still fits: pool < 2^127. */
         if (wide_add_overflows(sum, q, &sum))
             return ERR_OVERFLOW;
@@ -192,32 +203,51 @@ static enum err split_close(struct rewarder_calc *c)
     for (uint64_t p = 0; p < c->part_count; p++)
         if (wide_add_overflows(sum, c->parts[p].whole, &sum))
             return ERR_OVERFLOW;
-    enum err e = ERR_OK;
-    if (c->result.score_total && c->policy->rounding == REWARDER_LARGEST_REMAINDER) {
+    if (is_ranked(c)) {
         CHECK(sum <= c->result.pool);
-        e = calc_rank_remainders(c, c->result.pool - sum);
-    } else if (c->result.score_total && c->policy->rounding == REWARDER_WEBSTER) {
-        e = calc_webster(c, sum);
+        return calc_rank_prepare(c, c->result.pool - sum);
     }
+    return c->result.score_total && c->policy->rounding == REWARDER_WEBSTER ? calc_webster(c, sum) : ERR_OK;
+}
+
+/* ---- SCATTER, RANK ---- */
+
+static enum err scatter_close(struct rewarder_calc *c)
+{
+    free(c->score); /* only rows with a score were scattered */
+    c->score = NULL;
+    return ERR_OK;
+}
+
+static enum err rank_close(struct rewarder_calc *c)
+{
+    free(c->items);
+    c->items = NULL;
     free_split_columns(c);
-    return e;
+    return ERR_OK;
+}
+
+/* What row i gets before caps and minimums: ranks 1 to left_over get one of the units left over. */
+static inline wide_u128 rounded(const struct rewarder_calc *c, uint64_t i)
+{
+    return c->amount[i] + (c->rank[i] && c->rank[i] <= c->left_over);
 }
 
 /* ---- AMOUNTS ---- */
 
-static wide_u128 limited(const struct rewarder_policy *policy, wide_u128 rounded, uint8_t *out_flags)
+static wide_u128 limited(const struct rewarder_policy *policy, wide_u128 whole, uint8_t *out_flags)
 {
     *out_flags = 0;
-    if (policy->has_max && rounded > policy->max_payout) {
+    if (policy->has_max && whole > policy->max_payout) {
         *out_flags = REWARDER_CAPPED | REWARDER_LEAF;
         return policy->max_payout;
     }
-    if (rounded > 0 && rounded < policy->min_payout) {
+    if (whole > 0 && whole < policy->min_payout) {
         *out_flags = REWARDER_BELOW_MIN;
         return 0;
     }
-    *out_flags = rounded ? REWARDER_LEAF : 0;
-    return rounded;
+    *out_flags = whole ? REWARDER_LEAF : 0;
+    return whole;
 }
 
 static enum err amounts_part(struct rewarder_calc *c, struct calc_part *p)
@@ -226,7 +256,7 @@ static enum err amounts_part(struct rewarder_calc *c, struct calc_part *p)
     uint64_t paid = 0;
     for (uint64_t i = p->first; i < p->first + p->n; i++) {
         uint8_t flags;
-        if (wide_add_overflows(sum, limited(c->policy, c->amount[i], &flags), &sum))
+        if (wide_add_overflows(sum, limited(c->policy, rounded(c, i), &flags), &sum))
             return ERR_OVERFLOW;
         paid += flags & REWARDER_LEAF;
     }
@@ -346,8 +376,8 @@ static enum err table_part(struct rewarder_calc *c, struct calc_part *p)
         if (i == c->dust_row)
             heap += dust_n;
         uint8_t flags;
-        wide_u128 amount = limited(c->policy, c->amount[i], &flags);
-        put_record(c, i + (i >= c->dust_row), heap, row.account, amount, c->amount[i], c->rank[i], flags,
+        wide_u128 whole = rounded(c, i), amount = limited(c->policy, whole, &flags);
+        put_record(c, i + (i >= c->dust_row), heap, row.account, amount, whole, c->rank[i], flags,
                    row.usage);
         heap += row.account.n;
     }
@@ -514,6 +544,10 @@ uint64_t rewarder_calc_parts(const struct rewarder_calc *c, enum rewarder_phase 
 {
     if (phase == REWARDER_COMMIT)
         return 1 + (c->tree.leaves + LEAVES_PER_PART - 1) / LEAVES_PER_PART;
+    if (phase == REWARDER_SCATTER)
+        return c->items ? c->part_count : 0;
+    if (phase == REWARDER_RANK)
+        return c->items ? CALC_RANGES : 0;
     return c->part_count;
 }
 
@@ -525,6 +559,11 @@ enum err rewarder_calc_part(struct rewarder_calc *c, enum rewarder_phase phase, 
         return scores_part(c, &c->parts[part]);
     case REWARDER_SPLIT:
         return split_part(c, &c->parts[part]);
+    case REWARDER_SCATTER:
+        calc_rank_scatter(c, &c->parts[part]);
+        return ERR_OK;
+    case REWARDER_RANK:
+        return calc_rank_range(c, (unsigned)part);
     case REWARDER_AMOUNTS:
         return amounts_part(c, &c->parts[part]);
     case REWARDER_TABLE:
@@ -546,6 +585,7 @@ enum err rewarder_calc_close(struct rewarder_calc *c, enum rewarder_phase phase)
 {
     static enum err (*const closers[])(struct rewarder_calc *) = {
         [REWARDER_SCORES] = scores_close,     [REWARDER_SPLIT] = split_close,
+        [REWARDER_SCATTER] = scatter_close,   [REWARDER_RANK] = rank_close,
         [REWARDER_AMOUNTS] = amounts_close,   [REWARDER_TABLE] = table_close,
         [REWARDER_CONSERVE] = conserve_close, [REWARDER_COMMIT] = commit_close,
     };

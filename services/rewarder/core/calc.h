@@ -6,7 +6,9 @@
  * goes on to the next. Partial sums are exact integers, so none of that can change a byte of the result.
  *
  *   SCORES    s_i = sum of usage * weight                       close: S, effective pool
- *   SPLIT     q_i = floor(P*s_i/S), r_i                         close: ranking or webster adjustments
+ *   SPLIT     q_i = floor(P*s_i/S), r_i                         close: webster adjustments, or room for the ranking
+ *   SCATTER   rows into 64 ranges of remainders                 close: -                (largest_remainder only)
+ *   RANK      each range sorted, its rows ranked and rounded    close: -                (largest_remainder only)
  *   AMOUNTS   rounded, capped, below minimum                    close: dust, table layout
  *   TABLE     the rows of payouts.bin                           close: -
  *   CONSERVE  adds the stored amounts up again                  close: sum + dust == P, or ERR_CONSERVATION
@@ -14,7 +16,7 @@
  *
  * Ownership   The calc owns everything it makes; rows and policy must outlive it. rewarder_calc_take_file() hands the
  *             bytes of payouts.bin over.
- * Threads     Parts of one phase may run at once; create, close and destroy may not overlap with anything.
+ * Threads     Parts of one phase may run at once (a part that runs again must not overlap with itself); create, close and destroy may not overlap with anything.
  * Memory      Rows apart, at the peak 68 bytes per row plus 8 per dimension plus the account. No clock, I/O or locks.
  */
 #ifndef RON_REWARDER_CORE_CALC_H
@@ -26,6 +28,8 @@
 enum rewarder_phase {
     REWARDER_SCORES,
     REWARDER_SPLIT,
+    REWARDER_SCATTER,
+    REWARDER_RANK,
     REWARDER_AMOUNTS,
     REWARDER_TABLE,
     REWARDER_CONSERVE,

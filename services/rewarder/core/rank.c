@@ -2,8 +2,13 @@
  * Who gets the units that the floor leaves over.
  *
  * largest_remainder: rows with a score by (remainder descending, account ascending). Rows are already ascending by
- * account, so a stable sort on the remainder is all. It is a radix sort on the top 32 bits (aligned to S, since every
- * remainder is below S); runs of equal keys that are not exactly ordered are merge-sorted on the full 128 bits.
+ * account, so a stable sort on the remainder is all. Every step but the first is cut into parts:
+ *
+ *   1. SPLIT counted per partition how many of its rows fall into each of 64 ranges of remainders; prefix sums over
+ *      (range, partition) say where each partition writes: order inside a range is row order.
+ *   2. SCATTER: each partition writes its rows there.
+ *   3. RANK: each range is radix-sorted on the other 26 bits of the key; runs of equal keys that are not exactly
+ *      ordered are merge-sorted on the full 128 bits. The position is the rank.
  *
  * webster: the rounding of each row alone may give D units too few or too many. Too few: D times one unit to the row
  * with the largest s/(2a+1). Too many: one unit from the row with the smallest s/(2a-1). A binary heap of row numbers,
@@ -14,14 +19,11 @@
 
 #include "services/rewarder/core/calc_internal.h"
 
-struct item {
-    uint32_t key; /* complement of the top bits: ascending keys are descending remainders */
-    uint32_t row;
-};
+enum { KEY_BITS = 32 - CALC_RANGE_BITS, RADIX_BITS = 9, RADIX = 1 << RADIX_BITS, RADIX_PASSES = 3 };
+_Static_assert(RADIX_BITS *RADIX_PASSES >= KEY_BITS, "the passes cover the key");
 
-enum { RADIX_BITS = 11, RADIX = 1 << RADIX_BITS, RADIX_PASSES = 3 };
-
-static struct item *radix_sort(struct item *from, struct item *to, size_t n)
+/* By the low KEY_BITS, stable; the result is in the returned one of the two. */
+static struct rank_item *radix_sort(struct rank_item *from, struct rank_item *to, size_t n)
 {
     uint32_t count[RADIX_PASSES][RADIX];
     memset(count, 0, sizeof count);
@@ -30,6 +32,8 @@ static struct item *radix_sort(struct item *from, struct item *to, size_t n)
             count[pass][(from[i].key >> (pass * RADIX_BITS)) & (RADIX - 1)]++;
     for (unsigned pass = 0; pass < RADIX_PASSES; pass++) {
         uint32_t sum = 0;
+        if (count[pass][(from[0].key >> (pass * RADIX_BITS)) & (RADIX - 1)] == n)
+            continue; /* all the same */
         for (unsigned i = 0; i < RADIX; i++) {
             uint32_t n_i = count[pass][i];
             count[pass][i] = sum;
@@ -37,7 +41,7 @@ static struct item *radix_sort(struct item *from, struct item *to, size_t n)
         }
         for (size_t i = 0; i < n; i++)
             to[count[pass][(from[i].key >> (pass * RADIX_BITS)) & (RADIX - 1)]++] = from[i];
-        struct item *t = from;
+        struct rank_item *t = from;
         from = to;
         to = t;
     }
@@ -45,11 +49,11 @@ static struct item *radix_sort(struct item *from, struct item *to, size_t n)
 }
 
 /* Stable, by remainder descending. */
-static void merge_sort(struct item *a, struct item *tmp, size_t n, const wide_u128 *r)
+static void merge_sort(struct rank_item *a, struct rank_item *tmp, size_t n, const wide_u128 *r)
 {
     if (n <= 12) {
         for (size_t i = 1; i < n; i++) {
-            struct item x = a[i];
+            struct rank_item x = a[i];
             size_t j = i;
             for (; j && r[a[j - 1].row] < r[x.row]; j--)
                 a[j] = a[j - 1];
@@ -70,7 +74,7 @@ static void merge_sort(struct item *a, struct item *tmp, size_t n, const wide_u1
         a[k++] = tmp[i++];
 }
 
-static void settle_equal_keys(struct item *a, struct item *tmp, size_t n, const wide_u128 *r)
+static void settle_equal_keys(struct rank_item *a, struct rank_item *tmp, size_t n, const wide_u128 *r)
 {
     for (size_t i = 0; i < n;) {
         size_t j = i + 1;
@@ -82,32 +86,52 @@ static void settle_equal_keys(struct item *a, struct item *tmp, size_t n, const 
     }
 }
 
-enum err calc_rank_remainders(struct rewarder_calc *c, wide_u128 left_over)
+enum err calc_rank_prepare(struct rewarder_calc *c, wide_u128 left_over)
 {
-    uint64_t rows = c->rows->count;
-    struct item *items = malloc((rows ? rows : 1) * sizeof *items),
-                *spare = malloc((rows ? rows : 1) * sizeof *spare);
-    if (!items || !spare) {
-        free(items);
-        free(spare);
-        return ERR_NO_MEMORY;
+    uint32_t at = 0;
+    for (unsigned range = 0; range < CALC_RANGES; range++) {
+        c->range_first[range] = at;
+        for (uint64_t p = 0; p < c->part_count; p++) {
+            c->parts[p].range_at[range] = at;
+            at += c->parts[p].range_n[range];
+        }
     }
-    int shift = wide_clz(c->result.score_total);
-    size_t n = 0;
-    for (uint64_t i = 0; i < rows; i++)
-        if (c->score[i])
-            items[n++] = (struct item){~(uint32_t)((c->remainder[i] << shift) >> 96), (uint32_t)i};
-    struct item *sorted = radix_sort(items, spare, n);
-    settle_equal_keys(sorted, sorted == items ? spare : items, n, c->remainder);
+    c->range_first[CALC_RANGES] = at;
     /* Fewer units than rows are left over: each row with a score lost less than one. */
-    CHECK(left_over <= n);
-    for (size_t i = 0; i < n; i++) {
-        c->rank[sorted[i].row] = (uint32_t)(i + 1);
-        c->amount[sorted[i].row] += i < left_over;
-    }
+    CHECK(left_over <= at);
+    c->left_over = left_over;
     c->result.cut = (uint64_t)left_over;
-    free(items);
-    free(spare);
+    c->items = malloc((at ? at : 1) * sizeof *c->items);
+    return c->items ? ERR_OK : ERR_NO_MEMORY;
+}
+
+void calc_rank_scatter(struct rewarder_calc *c, struct calc_part *p)
+{
+    uint32_t at[CALC_RANGES]; /* a copy: a part may run twice */
+    int shift = wide_clz(c->result.score_total);
+    memcpy(at, p->range_at, sizeof at);
+    for (uint64_t i = p->first; i < p->first + p->n; i++) {
+        if (!c->score[i])
+            continue;
+        uint32_t key = calc_rank_key(c->remainder[i], shift);
+        c->items[at[key >> KEY_BITS]++] = (struct rank_item){key, (uint32_t)i};
+    }
+}
+
+enum err calc_rank_range(struct rewarder_calc *c, unsigned range)
+{
+    size_t first = c->range_first[range], n = c->range_first[range + 1] - first;
+    if (n == 0)
+        return ERR_OK;
+    struct rank_item *from = c->items + first, *mine = malloc(2 * n * sizeof *mine);
+    if (!mine)
+        return ERR_NO_MEMORY;
+    memcpy(mine, from, n * sizeof *mine); /* what was scattered stays as it is: a part may run twice */
+    struct rank_item *sorted = radix_sort(mine, mine + n, n);
+    settle_equal_keys(sorted, sorted == mine ? mine + n : mine, n, c->remainder);
+    for (size_t i = 0; i < n; i++)
+        c->rank[sorted[i].row] = (uint32_t)(first + i + 1);
+    free(mine);
     return ERR_OK;
 }
 
