@@ -82,7 +82,9 @@ static enum err read_file(struct bytes text, struct fresh *f, const char **out_m
     *out_member = "reward_policies";
     for (size_t i = 0; e == ERR_OK && i < json_array_size(array); i++) {
         struct rewarder_policy *p;
-        e = rewarder_policy_create_json(json_array_get(array, i), &p, out_member);
+        char *one = json_dumps(json_array_get(array, i), JSON_COMPACT | JSON_ENCODE_ANY);
+        e = one ? rewarder_policy_create(bytes_of(one, strlen(one)), &p, out_member) : ERR_NO_MEMORY;
+        free(one);
         if (e == ERR_OK)
             e = add(f, p, out_member);
     }

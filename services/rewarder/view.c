@@ -57,7 +57,11 @@ static bool read_manifest(struct rewarder_view *v, const json_t *root, struct cl
     v->paid = (uint64_t)json_integer_value(json_object_get(totals, "paid"));
     v->pool.from_balance = str_eq(source, STR("balance"));
     v->pool.ledger_seq = (uint64_t)json_integer_value(json_object_get(pool, "ledger_seq"));
-    if (rewarder_policy_create_json(json_object_get(root, "policy"), &policy, &member) != ERR_OK)
+    char *text = json_dumps(json_object_get(root, "policy"), JSON_COMPACT);
+    enum err e =
+        text ? rewarder_policy_create(bytes_of(text, strlen(text)), &policy, &member) : ERR_CORRUPT;
+    free(text);
+    if (e != ERR_OK)
         return false;
     v->policy = rewarder_policy_ref_create(policy);
     if (!v->policy)

@@ -1,70 +1,95 @@
 #include "services/rewarder/core/policy.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/json_read.h"
 #include "base/money.h"
 #include "base/str.h"
 
-enum { CANONICAL_MAX = 64 * 1024 };
+enum { CANONICAL_MAX = 64 * 1024, TEXT_MAX = 256 * 1024 };
 
-static const char *const rounding_names[] = {"floor", "largest_remainder", "webster"};
+/* ---- the text ---- */
+
+struct weight_dto {
+    struct str dim;
+    uint64_t num, den;
+};
+
+struct policy_dto {
+    uint64_t v;
+    struct str id, asset, funding_account, dust_account, pool;
+    struct json_list weights, tenants;
+    struct money min_payout, max_payout;
+    bool has_max_payout;
+    enum rewarder_rounding rounding;
+    int tie_break;
+};
+
+static const char *const rounding_names[] = {"floor", "largest_remainder", "webster", NULL};
+static const char *const tie_breaks[] = {"account_asc",
+                                         NULL}; /* the only one; stated so that it is committed */
+
+static const struct json_field weight_fields[] = {
+    JSON_REQ(struct weight_dto, dim, JSON_KIND_STR, .max = REWARDER_DIM_MAX, .check = rewarder_is_dim),
+    JSON_REQ(struct weight_dto, num, JSON_KIND_U64, .max = REWARDER_WEIGHT_MAX),
+    JSON_REQ(struct weight_dto, den, JSON_KIND_U64, .min = 1, .max = REWARDER_WEIGHT_MAX),
+    JSON_END,
+};
+
+static const struct json_field policy_fields[] = {
+    JSON_REQ(struct policy_dto, v, JSON_KIND_U64, .min = 1, .max = 1),
+    JSON_REQ(struct policy_dto, id, JSON_KIND_STR, .check = rewarder_is_policy_id),
+    JSON_REQ(struct policy_dto, asset, JSON_KIND_STR, .check = str_is_asset),
+    JSON_REQ(struct policy_dto, funding_account, JSON_KIND_STR, .check = str_is_account),
+    JSON_REQ(struct policy_dto, dust_account, JSON_KIND_STR, .check = str_is_account),
+    JSON_REQ(struct policy_dto, pool, JSON_KIND_STR, .min = 1, .max = 39),
+    JSON_REQ(struct policy_dto, weights, JSON_KIND_OBJ_LIST, .fields = weight_fields,
+             .item_bytes = sizeof(struct weight_dto), .min = 1, .max = REWARDER_DIMS_MAX),
+    JSON_DEF(struct policy_dto, min_payout, JSON_KIND_MONEY, .min = 1),
+    JSON_OPT(struct policy_dto, max_payout, JSON_KIND_MONEY),
+    JSON_REQ(struct policy_dto, rounding, JSON_KIND_ENUM, .names = rounding_names),
+    JSON_DEF(struct policy_dto, tie_break, JSON_KIND_ENUM, .names = tie_breaks),
+    JSON_DEF(struct policy_dto, tenants, JSON_KIND_STR_LIST, .min = 1, .max = REWARDER_TENANTS_MAX,
+             .check = rewarder_is_tenant),
+    JSON_END,
+};
+
+/* The top-level member a fault lies in, as static text: what a caller wrote is not repeated. */
+static const char *member_of(const struct json_error *why)
+{
+    size_t n = strcspn(why->path, ".[");
+    for (const struct json_field *f = policy_fields; f->kind != JSON_KIND_END; f++)
+        if (f->name_n == n && !memcmp(f->name, why->path, n))
+            return f->name;
+    return "policy";
+}
 
 const char *rewarder_rounding_name(enum rewarder_rounding r)
 {
-    CHECK((size_t)r < sizeof rounding_names / sizeof *rounding_names);
+    CHECK((size_t)r < sizeof rounding_names / sizeof *rounding_names - 1);
     return rounding_names[r];
 }
 
-static bool json_text(const json_t *v, struct str *out)
-{
-    if (!json_is_string(v))
-        return false;
-    *out = (struct str){json_string_value(v), json_string_length(v)};
-    return true;
-}
+/* ---- its rules ---- */
 
-static bool read_name(const json_t *v, bool (*ok)(struct str), char *out)
+static void copy_name(struct str s, char *out)
 {
-    struct str s;
-    if (!json_text(v, &s) || !ok(s))
-        return false;
-    memcpy(out, s.p, s.n);
+    memcpy(out, s.p, s.n); /* its pattern bounds its length */
     out[s.n] = '\0';
-    return true;
 }
 
-static bool read_amount(const json_t *v, wide_u128 *out)
+static bool read_pool(struct str s, struct rewarder_policy *p)
 {
-    struct str s;
     struct money m;
-    if (!json_text(v, &s) || money_parse(s, &m) != ERR_OK)
-        return false;
-    *out = m.units;
-    return true;
-}
-
-static bool read_pool(const json_t *v, struct rewarder_policy *p)
-{
-    struct str s;
-    if (json_text(v, &s) && str_eq(s, STR("balance"))) {
-        p->pool_is_balance = true;
+    p->pool_is_balance = str_eq(s, STR("balance"));
+    if (p->pool_is_balance)
         return true;
-    }
-    return read_amount(v, &p->pool);
-}
-
-static bool read_rounding(const json_t *v, struct rewarder_policy *p)
-{
-    for (unsigned i = 0; i < sizeof rounding_names / sizeof *rounding_names; i++) {
-        if (json_is_string(v) && !strcmp(json_string_value(v), rounding_names[i])) {
-            p->rounding = (enum rewarder_rounding)i;
-            return true;
-        }
-    }
-    return false;
+    if (money_parse(s, &m) != ERR_OK)
+        return false;
+    p->pool = m.units;
+    return true;
 }
 
 static uint64_t gcd(uint64_t a, uint64_t b)
@@ -75,33 +100,6 @@ static uint64_t gcd(uint64_t a, uint64_t b)
         b = t;
     }
     return a;
-}
-
-static bool read_weight(const json_t *v, struct rewarder_weight *w)
-{
-    const char *key;
-    json_t *m;
-    bool dim = false, num = false, den = false;
-    if (!json_is_object(v))
-        return false;
-    json_object_foreach((json_t *)(uintptr_t)v, key, m)
-    {
-        json_int_t n = json_is_integer(m) ? json_integer_value(m) : -1;
-        if (!strcmp(key, "dim"))
-            dim = read_name(m, rewarder_is_dim, w->dim);
-        else if (!strcmp(key, "num") && n >= 0 && n <= REWARDER_WEIGHT_MAX)
-            num = true, w->num = (uint32_t)n;
-        else if (!strcmp(key, "den") && n >= 1 && n <= REWARDER_WEIGHT_MAX)
-            den = true, w->den = (uint32_t)n;
-        else
-            return false;
-    }
-    if (!dim || !num || !den)
-        return false;
-    uint32_t g = (uint32_t)gcd(w->num, w->den);
-    w->num /= g;
-    w->den /= g;
-    return true;
 }
 
 /* Integers in place of the fractions: nothing is rounded before the split. */
@@ -130,17 +128,18 @@ static int by_dim(const void *a, const void *b)
     return strcmp(((const struct rewarder_weight *)a)->dim, ((const struct rewarder_weight *)b)->dim);
 }
 
-static bool read_weights(const json_t *v, struct rewarder_policy *p)
+static bool read_weights(const struct json_list *list, struct rewarder_policy *p)
 {
-    size_t n = json_array_size(v);
-    if (!json_is_array(v) || n == 0 || n > REWARDER_DIMS_MAX)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!read_weight(json_array_get(v, i), &p->weights[i]))
-            return false;
-    p->weight_count = (unsigned)n;
-    qsort(p->weights, n, sizeof p->weights[0], by_dim);
-    for (size_t i = 1; i < n; i++)
+    const struct weight_dto *from = list->items;
+    for (size_t i = 0; i < list->n; i++) {
+        uint64_t g = gcd(from[i].num, from[i].den);
+        copy_name(from[i].dim, p->weights[i].dim);
+        p->weights[i].num = (uint32_t)(from[i].num / g);
+        p->weights[i].den = (uint32_t)(from[i].den / g);
+    }
+    p->weight_count = (unsigned)list->n;
+    qsort(p->weights, list->n, sizeof p->weights[0], by_dim);
+    for (size_t i = 1; i < list->n; i++)
         if (!strcmp(p->weights[i - 1].dim, p->weights[i].dim))
             return false;
     return weigh(p);
@@ -151,107 +150,47 @@ static int by_text(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-static bool read_tenants(const json_t *v, struct rewarder_policy *p)
+static bool read_tenants(const struct json_list *list, struct rewarder_policy *p)
 {
-    size_t n = json_array_size(v);
-    if (!json_is_array(v) || n == 0 || n > REWARDER_TENANTS_MAX)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!read_name(json_array_get(v, i), rewarder_is_tenant, p->tenants[i]))
-            return false;
-    p->tenant_count = (unsigned)n;
-    qsort(p->tenants, n, sizeof p->tenants[0], by_text);
-    for (size_t i = 1; i < n; i++)
+    const struct str *from = list->items;
+    for (size_t i = 0; i < list->n; i++)
+        copy_name(from[i], p->tenants[i]);
+    p->tenant_count = (unsigned)list->n;
+    qsort(p->tenants, list->n, sizeof p->tenants[0], by_text);
+    for (size_t i = 1; i < list->n; i++)
         if (!strcmp(p->tenants[i - 1], p->tenants[i]))
             return false;
     return true;
 }
 
-/* The members and what reads them; `required` ones have no default. */
-enum member { V, ID, ASSET, FUNDING, DUST, POOL, WEIGHTS, MIN, MAX, ROUNDING, TIE, TENANTS, MEMBER_COUNT };
-static const struct {
-    const char *name;
-    bool required;
-} members[MEMBER_COUNT] = {
-    [V] = {"v", true},
-    [ID] = {"id", true},
-    [ASSET] = {"asset", true},
-    [FUNDING] = {"funding_account", true},
-    [DUST] = {"dust_account", true},
-    [POOL] = {"pool", true},
-    [WEIGHTS] = {"weights", true},
-    [MIN] = {"min_payout", false},
-    [MAX] = {"max_payout", false},
-    [ROUNDING] = {"rounding", true},
-    [TIE] = {"tie_break", false},
-    [TENANTS] = {"tenants", false},
-};
-
-static bool read_member(enum member m, const json_t *v, struct rewarder_policy *p)
+/* What tables cannot say. False: *out_member is at fault. */
+static bool take_over(const struct policy_dto *d, struct rewarder_policy *p, const char **out_member)
 {
-    switch (m) {
-    case V:
-        return json_is_integer(v) && json_integer_value(v) == 1;
-    case ID:
-        return read_name(v, rewarder_is_policy_id, p->id);
-    case ASSET:
-        return read_name(v, str_is_asset, p->asset);
-    case FUNDING:
-        return read_name(v, str_is_account, p->funding);
-    case DUST:
-        return read_name(v, str_is_account, p->dust);
-    case POOL:
-        return read_pool(v, p);
-    case WEIGHTS:
-        return read_weights(v, p);
-    case MIN:
-        return read_amount(v, &p->min_payout) && p->min_payout >= 1;
-    case MAX:
-        p->has_max = true;
-        return read_amount(v, &p->max_payout);
-    case ROUNDING:
-        return read_rounding(v, p);
-    case TIE:
-        return json_is_string(v) && !strcmp(json_string_value(v), "account_asc");
-    case TENANTS:
-        return read_tenants(v, p);
-    case MEMBER_COUNT:
-        break;
-    }
-    return false;
-}
-
-static bool read_members(const json_t *body, struct rewarder_policy *p, const char **out_member)
-{
-    bool seen[MEMBER_COUNT] = {false};
-    const char *key;
-    json_t *v;
-    *out_member = "policy";
-    if (!json_is_object(body))
+    copy_name(d->id, p->id);
+    copy_name(d->asset, p->asset);
+    copy_name(d->funding_account, p->funding);
+    copy_name(d->dust_account, p->dust);
+    p->min_payout = d->min_payout.units;
+    p->max_payout = d->max_payout.units;
+    p->has_max = d->has_max_payout;
+    p->rounding = d->rounding;
+    *out_member = "pool";
+    if (!read_pool(d->pool, p))
         return false;
-    json_object_foreach((json_t *)(uintptr_t)body, key, v)
-    {
-        unsigned m = 0;
-        while (m < MEMBER_COUNT && strcmp(key, members[m].name))
-            m++;
-        if (m == MEMBER_COUNT)
-            return false; /* the key is the caller's text: it is not repeated */
-        *out_member = members[m].name;
-        if (!read_member((enum member)m, v, p))
-            return false;
-        seen[m] = true;
-    }
-    for (unsigned m = 0; m < MEMBER_COUNT; m++) {
-        *out_member = members[m].name;
-        if (members[m].required && !seen[m])
-            return false;
-    }
+    *out_member = "weights";
+    if (!read_weights(&d->weights, p))
+        return false;
+    *out_member = "tenants";
+    if (!read_tenants(&d->tenants, p))
+        return false;
     *out_member = "dust_account";
     if (!strcmp(p->funding, p->dust))
         return false;
     *out_member = "max_payout";
     return !p->has_max || p->max_payout >= p->min_payout;
 }
+
+/* ---- the canonical form ---- */
 
 static void put_amount(struct buf *b, const char *key, wide_u128 v)
 {
@@ -305,31 +244,25 @@ static enum err finish(const struct rewarder_policy *read, struct rewarder_polic
     return ERR_OK;
 }
 
-enum err rewarder_policy_create_json(const json_t *body, struct rewarder_policy **out,
-                                     const char **out_member)
-{
-    struct rewarder_policy *read = calloc(1, sizeof *read);
-    if (!read)
-        return ERR_NO_MEMORY;
-    read->min_payout = 1;
-    read->tenant_count = 1;
-    memcpy(read->tenants[0], "default", 8);
-    enum err e = read_members(body, read, out_member) ? finish(read, out) : ERR_BAD_POLICY;
-    free(read);
-    return e;
-}
-
 enum err rewarder_policy_create(struct bytes text, struct rewarder_policy **out, const char **out_member)
 {
-    json_error_t why;
-    json_t *body = NULL;
-    if (text.n && !memchr(text.p, 0, text.n)) /* jansson skips a NUL after a number */
-        body = json_loadb((const char *)text.p, text.n, JSON_REJECT_DUPLICATES, &why);
-    *out_member = "policy";
-    if (!body)
-        return ERR_BAD_POLICY;
-    enum err e = rewarder_policy_create_json(body, out, out_member);
-    json_decref(body);
+    struct str everybody = STR("default");
+    struct policy_dto d = {.min_payout = {1}, .tenants = {&everybody, 1}};
+    struct json_error why;
+    struct arena arena;
+    arena_init(&arena, 4096, TEXT_MAX);
+    enum err e = json_read_dto(text, policy_fields, &d, &arena, &why);
+    struct rewarder_policy *read = e == ERR_OK ? calloc(1, sizeof *read) : NULL;
+    if (e != ERR_OK) {
+        *out_member = member_of(&why);
+        e = ERR_BAD_POLICY;
+    } else if (!read) {
+        e = ERR_NO_MEMORY;
+    } else {
+        e = take_over(&d, read, out_member) ? finish(read, out) : ERR_BAD_POLICY;
+    }
+    free(read);
+    arena_fini(&arena);
     return e;
 }
 

@@ -11,8 +11,6 @@
 #include "services/rewarder/core/ident.h"
 #include "services/rewarder/core/wide.h"
 
-struct json_t;
-
 enum { REWARDER_TENANTS_MAX = 64, REWARDER_WEIGHT_MAX = 1000000000 };
 
 enum rewarder_rounding { REWARDER_FLOOR, REWARDER_LARGEST_REMAINDER, REWARDER_WEBSTER };
@@ -43,8 +41,6 @@ struct rewarder_policy {
 };
 
 /* ERR_BAD_POLICY with the offending member's name (static text), or ERR_NO_MEMORY. */
-NODISCARD enum err rewarder_policy_create_json(const struct json_t *body, struct rewarder_policy **out,
-                                               const char **out_member);
 NODISCARD enum err rewarder_policy_create(struct bytes text, struct rewarder_policy **out,
                                           const char **out_member);
 /* What there is without a policy file: `default`, the whole balance of pool:rewards by points. */

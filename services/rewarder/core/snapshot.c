@@ -3,7 +3,7 @@
  *
  *  1. Find the rows: NDJSON has them after the first line; in JSON the span of the top-level member "rows" is found by
  *     a scan that only follows brackets and strings.
- *  2. Everything else goes to jansson (strict, duplicates refused) and is checked member by member.
+ *  2. Everything else is read by a table of members (base/json_read.h), as strictly as a request.
  *  3. Each row is read and appended in canonical form (dims permuted to ascending order) to one buffer; the sorter
  *     keeps (8 bytes of the account, offset) per row.
  *  4. Sort by radix on 8-byte windows of the account after the common prefix; equal windows recurse on the next eight.
@@ -12,11 +12,11 @@
  */
 #include "services/rewarder/core/snapshot.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 
 #include "base/check.h"
 #include "base/hex.h"
+#include "base/json_read.h"
 #include "base/str.h"
 #include "base/time_fmt.h"
 
@@ -189,42 +189,71 @@ const char *rewarder_row_read(const uint8_t **p, const uint8_t *end, unsigned di
 
 /* ---- header ---- */
 
-static bool copy_name(const json_t *v, char *out, size_t max, bool (*ok)(struct str), struct str *out_name)
+struct header_dto {
+    uint64_t snapshot, count;
+    struct str tenant, epoch, sealed_at, producer, salt, rows;
+    bool has_sealed_at, has_salt;
+    struct json_list dims;
+};
+
+#define HEADER_FIELDS                                                                                      \
+    JSON_REQ(struct header_dto, snapshot, JSON_KIND_U64, .min = 1, .max = 1),                              \
+        JSON_REQ(struct header_dto, tenant, JSON_KIND_STR, .check = rewarder_is_tenant),                   \
+        JSON_REQ(struct header_dto, epoch, JSON_KIND_STR, .check = rewarder_is_epoch),                     \
+        JSON_REQ(struct header_dto, dims, JSON_KIND_STR_LIST, .min = 1, .max = REWARDER_DIMS_MAX,          \
+                 .check = rewarder_is_dim),                                                                \
+        JSON_REQ(struct header_dto, count, JSON_KIND_U64, .max = INT64_MAX),                               \
+        JSON_OPT(struct header_dto, sealed_at, JSON_KIND_STR, .max = 64),                                  \
+        JSON_DEF(struct header_dto, producer, JSON_KIND_STR, .max = PRODUCER_MAX),                         \
+        JSON_OPT(struct header_dto, salt, JSON_KIND_STR, .min = 32, .max = 64)
+
+static const struct json_field ndjson_fields[] = {HEADER_FIELDS, JSON_END};
+static const struct json_field json_fields[] = {HEADER_FIELDS,
+                                                JSON_REQ(struct header_dto, rows, JSON_KIND_RAW), JSON_END};
+
+static const struct {
+    const char *member, *reason;
+} header_reasons[] = {
+    {"snapshot", "must be 1"},
+    {"tenant", "is not a tenant name"},
+    {"epoch", "is not an epoch id"},
+    {"dims", "must be 1 to 16 different names that match ^[a-z][a-z0-9_]{0,31}$"},
+    {"count", "must be the number of rows"},
+    {"sealed_at", "is not an RFC 3339 time"},
+    {"producer", "is over 128 bytes"},
+    {"salt", "must be 32 to 64 hex digits"},
+};
+
+static enum err refuse_header(struct reader *r, const char *member)
 {
-    if (!json_is_string(v))
-        return false;
-    struct str s = {json_string_value(v), json_string_length(v)};
-    if (s.n > max || !ok(s))
-        return false;
-    memcpy(out, s.p, s.n);
-    *out_name = (struct str){out, s.n};
-    return true;
+    for (size_t i = 0; i < sizeof header_reasons / sizeof *header_reasons; i++)
+        if (!strcmp(member, header_reasons[i].member))
+            return refuse(r, 1, member, header_reasons[i].reason);
+    return refuse(r, 1, member, *member ? "is not a member of a snapshot" : "header is not valid JSON");
 }
 
-static bool header_salt(struct reader *r, const json_t *v)
+static enum err explain_header(struct reader *r, struct json_error *why)
 {
-    if (!json_is_string(v))
-        return false;
-    size_t n = json_string_length(v);
-    if (n < 32 || n > 64 || n % 2)
-        return false;
-    if (hex_decode_any_case((struct str){json_string_value(v), n}, r->salt, n / 2) != ERR_OK)
-        return false;
-    r->head.salt = (struct bytes){r->salt, n / 2};
-    return true;
+    why->path[strcspn(why->path, ".[")] = '\0';
+    if (why->reason == JSON_MISSING)
+        return refuse(r, 1, why->path, "is missing");
+    if (why->reason == JSON_DUPLICATE)
+        return refuse(r, 1, why->path, "occurs twice");
+    return refuse_header(r, why->reason == JSON_SYNTAX || why->reason == JSON_DEPTH ? "" : why->path);
 }
 
-static enum err header_dims(struct reader *r, const json_t *v)
+static struct str kept(char *to, struct str s)
 {
-    size_t n = json_array_size(v);
-    if (!json_is_array(v) || n == 0 || n > REWARDER_DIMS_MAX)
-        return refuse(r, 1, "dims", "must be 1 to 16 names");
-    for (size_t i = 0; i < n; i++) {
-        struct str name;
-        if (!copy_name(json_array_get(v, i), r->dims[i], REWARDER_DIM_MAX, rewarder_is_dim, &name))
-            return refuse(r, 1, "dims", "a name does not match ^[a-z][a-z0-9_]{0,31}$");
-        r->head.dims[i] = name;
-    }
+    memcpy(to, s.p, s.n); /* its pattern bounds its length */
+    return (struct str){to, s.n};
+}
+
+static enum err header_dims(struct reader *r, const struct json_list *list)
+{
+    const struct str *names = list->items;
+    size_t n = list->n;
+    for (size_t i = 0; i < n; i++)
+        r->head.dims[i] = kept(r->dims[i], names[i]);
     r->head.dim_count = (unsigned)n;
     unsigned order[REWARDER_DIMS_MAX];
     for (unsigned i = 0; i < n; i++) {
@@ -238,68 +267,27 @@ static enum err header_dims(struct reader *r, const json_t *v)
         sorted[i] = r->head.dims[order[i]];
         r->slot[order[i]] = i;
         if (i && str_eq(sorted[i - 1], sorted[i]))
-            return refuse(r, 1, "dims", "a name occurs twice");
+            return refuse_header(r, "dims");
     }
     memcpy(r->head.dims, sorted, n * sizeof sorted[0]);
     return ERR_OK;
 }
 
-static enum err header_member(struct reader *r, const char *key, const json_t *v)
+static enum err header_members(struct reader *r, const struct header_dto *d)
 {
-    if (!strcmp(key, "snapshot"))
-        return json_is_integer(v) && json_integer_value(v) == 1 ? ERR_OK : refuse(r, 1, key, "must be 1");
-    if (!strcmp(key, "tenant"))
-        return copy_name(v, r->tenant, REWARDER_NAME_MAX, rewarder_is_tenant, &r->head.tenant)
-                   ? ERR_OK
-                   : refuse(r, 1, key, "is not a tenant name");
-    if (!strcmp(key, "epoch"))
-        return copy_name(v, r->epoch, REWARDER_NAME_MAX, rewarder_is_epoch, &r->head.epoch)
-                   ? ERR_OK
-                   : refuse(r, 1, key, "is not an epoch id");
-    if (!strcmp(key, "dims"))
-        return header_dims(r, v);
-    if (!strcmp(key, "count")) {
-        if (!json_is_integer(v) || json_integer_value(v) < 0)
-            return refuse(r, 1, key, "must be the number of rows");
-        r->count = (uint64_t)json_integer_value(v);
-        return ERR_OK;
+    int64_t ms;
+    r->head.tenant = kept(r->tenant, d->tenant);
+    r->head.epoch = kept(r->epoch, d->epoch);
+    r->count = d->count;
+    if (d->has_sealed_at && time_parse_ms(d->sealed_at, &ms) != ERR_OK)
+        return refuse_header(r, "sealed_at");
+    if (d->has_salt) {
+        if (d->salt.n % 2 || hex_decode_any_case(d->salt, r->salt, d->salt.n / 2) != ERR_OK)
+            return refuse_header(r, "salt");
+        r->head.salt = (struct bytes){r->salt, d->salt.n / 2};
     }
-    if (!strcmp(key, "sealed_at")) {
-        int64_t ms;
-        bool ok = json_is_string(v) &&
-                  time_parse_ms((struct str){json_string_value(v), json_string_length(v)}, &ms) == ERR_OK;
-        return ok ? ERR_OK : refuse(r, 1, key, "is not an RFC 3339 time");
-    }
-    if (!strcmp(key, "producer"))
-        return json_is_string(v) && json_string_length(v) <= PRODUCER_MAX
-                   ? ERR_OK
-                   : refuse(r, 1, key, "is over 128 bytes");
-    if (!strcmp(key, "salt"))
-        return header_salt(r, v) ? ERR_OK : refuse(r, 1, key, "must be 32 to 64 hex digits");
-    if (!strcmp(key, "rows") && r->media == REWARDER_JSON)
-        return ERR_OK;
-    return refuse(r, 1, key, "is not a member of a snapshot");
-}
-
-static enum err header_members(struct reader *r, json_t *root)
-{
-    static const char *const required[] = {"snapshot", "tenant", "epoch", "dims", "count"};
-    if (!json_is_object(root))
-        return refuse(r, 1, "", "must be an object");
-    const char *key;
-    json_t *v;
-    json_object_foreach(root, key, v)
-    {
-        enum err e = header_member(r, key, v);
-        if (e != ERR_OK)
-            return e;
-    }
-    for (size_t i = 0; i < sizeof required / sizeof *required; i++)
-        if (!json_object_get(root, required[i]))
-            return refuse(r, 1, required[i], "is missing");
-    if (r->count > r->rows_max)
-        return ERR_TOO_MANY_ROWS;
-    return ERR_OK;
+    enum err e = header_dims(r, &d->dims);
+    return e == ERR_OK && r->count > r->rows_max ? ERR_TOO_MANY_ROWS : e;
 }
 
 /* The header is what remains of the file when the rows are taken out: `before` + [] + `after`. */
@@ -320,14 +308,15 @@ static enum err read_header(struct reader *r, struct bytes before, struct bytes 
     if (after.n)
         memcpy(text + at, after.p, after.n);
     at += after.n;
-    json_error_t why;
-    /* jansson skips a NUL after a number; JSON has no such blank. */
-    json_t *root = memchr(text, 0, at) ? NULL : json_loadb(text, at, JSON_REJECT_DUPLICATES, &why);
+    struct header_dto d = {.snapshot = 0};
+    struct json_error why;
+    struct arena arena;
+    arena_init(&arena, 4096, 4 * HEADER_MAX);
+    enum err e = json_read_dto(bytes_of(text, at), r->media == REWARDER_JSON ? json_fields : ndjson_fields,
+                               &d, &arena, &why);
+    e = e == ERR_OK ? header_members(r, &d) : explain_header(r, &why);
+    arena_fini(&arena);
     free(text);
-    if (!root)
-        return refuse(r, 1, "", "header is not valid JSON");
-    enum err e = header_members(r, root);
-    json_decref(root);
     return e;
 }
 
@@ -377,7 +366,8 @@ static const uint8_t *skip_value(const uint8_t *p, const uint8_t *end)
     return p == from ? NULL : p;
 }
 
-/* Finds the span of the one top-level member "rows". A key spelled with escapes is not "rows": jansson refuses it. */
+/* Finds the span of the one top-level member "rows". A key spelled with escapes is not found: "rows" is then
+ * missing. */
 static enum err find_json_rows(struct reader *r)
 {
     const uint8_t *p = r->raw.p, *end = p + r->raw.n;
@@ -388,7 +378,7 @@ static enum err find_json_rows(struct reader *r)
     for (;;) {
         p = skip_blank(p, end, true);
         if (p >= end || *p != '"')
-            break; /* end of the object, or something jansson will name */
+            break; /* end of the object, or something the header's reader will name */
         const uint8_t *key = p + 1;
         if (!(p = skip_string(key, end)))
             return refuse(r, 0, "", "file is cut off");

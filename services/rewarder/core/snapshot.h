@@ -1,7 +1,7 @@
 /*
  * Reading a usage snapshot (JSON or NDJSON) into canonical rows.
  *
- * The header members go through jansson; rows go through a strict reader of our own that never recurses, because a
+ * The header members go through the reader of requests; rows go through a strict reader of our own that never recurses, because a
  * snapshot is nearly all rows. Sorting replaces hashing when duplicates are looked for, so no choice of accounts can
  * make it slow.
  *
