@@ -110,6 +110,8 @@ void rewarder_write_run(struct rewarder *r, struct rewarder_run *run, struct buf
     put_state_members(&w, run, &i);
     if (i.sealed_at_ms && !run->dry)
         put_settlement(&w, &i);
+    if (i.swept)
+        json_put_bool(&w, "swept", true);
     json_obj_end(&w);
     rewarder_view_unref(v);
 }
@@ -234,6 +236,8 @@ void rewarder_note_sealed(const struct rewarder_run *run, const struct rewarder_
     json_put_hash(&w, "policy_hash", &i->policy_hash);
     json_put_cstr(&w, "policy_id", i->policy_id);
     put_amount(&w, "declared", i->pool.declared);
+    json_put_bool(&w, "from_balance", i->pool.from_balance);
+    json_put_u64(&w, "ledger_seq", i->pool.ledger_seq);
     put_amount(&w, "pool", i->amount);
     put_amount(&w, "payouts", i->payouts);
     put_amount(&w, "dust", i->dust);
@@ -262,6 +266,14 @@ void rewarder_note_simple(const struct rewarder_run *run, uint64_t n, const char
     json_w_init(&w, b);
     note_head(&w, run, n, op);
     json_put_cstr(&w, "reason", reason);
+    json_obj_end(&w);
+}
+
+void rewarder_note_swept(const struct rewarder_run *run, uint64_t n, struct buf *b)
+{
+    struct json_w w;
+    json_w_init(&w, b);
+    note_head(&w, run, n, "swept");
     json_obj_end(&w);
 }
 

@@ -30,7 +30,7 @@ static enum err remove_entry(void *ctx, const char *name) RT_BLOCKS
 
 enum err rewarder_files_open(struct rewarder_files *f, struct store_disk *disk, const char *root)
 {
-    static const char *const dirs[] = {"spool", "inputs", "runs", "dry", "quarantine"};
+    static const char *const dirs[] = {"spool", "inputs", "runs", "dry", "shadow", "quarantine"};
     char path[STORE_PATH_MAX];
     *f = (struct rewarder_files){.disk = disk};
     int n = snprintf(f->root, sizeof f->root, "%s", root);
@@ -125,6 +125,37 @@ void rewarder_path_run(const struct rewarder_files *f, bool dry, const char *ten
 {
     int n = snprintf(out, STORE_PATH_MAX, "%s/%s/%s/%s%s%s", f->root, dry ? "dry" : "runs", tenant, epoch,
                      *name ? "/" : "", name);
+    CHECK(n > 0 && n < STORE_PATH_MAX);
+}
+
+enum err rewarder_files_remove_run(struct rewarder_files *f, bool dry, const char *tenant,
+                                   const char *epoch, const char *kid)
+{
+    static const char *const names[] = {"payouts.bin", "tree.bin",        "commitment", "run.json",
+                                        "settle.log",  "settlement.json", NULL};
+    char path[STORE_PATH_MAX], name[64];
+    enum err e = ERR_OK;
+    for (size_t i = 0; names[i] && (e == ERR_OK || e == ERR_NOT_FOUND); i++) {
+        rewarder_path_run(f, dry, tenant, epoch, names[i], path);
+        e = store_disk_unlink(f->disk, path);
+    }
+    for (unsigned i = 0; i < 2 && *kid && (e == ERR_OK || e == ERR_NOT_FOUND); i++) {
+        snprintf(name, sizeof name, "sigs/%s%s", kid, i ? ".settlement.sig" : ".sig");
+        rewarder_path_run(f, dry, tenant, epoch, name, path);
+        e = store_disk_unlink(f->disk, path);
+    }
+    if (e != ERR_OK && e != ERR_NOT_FOUND)
+        return e;
+    rewarder_path_run(f, dry, tenant, epoch, "seal.json", path);
+    return store_file_remove(f->disk, path);
+}
+
+void rewarder_path_shadow(const struct rewarder_files *f, const struct sha256 *id, const char *name,
+                          char out[STORE_PATH_MAX])
+{
+    char hex[SHA256_HEX_CHARS];
+    hex_encode(id->b, 32, hex);
+    int n = snprintf(out, STORE_PATH_MAX, "%s/shadow/%s%s%s", f->root, hex, *name ? "/" : "", name);
     CHECK(n > 0 && n < STORE_PATH_MAX);
 }
 

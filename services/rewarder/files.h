@@ -6,6 +6,7 @@
  *   runs/<tenant>/<epoch>/                   run.json commitment payouts.bin tree.bin sigs/<kid>.sig settle.log
  *                                            settlement.json, and seal.json, written last: that is the seal
  *   dry/<tenant>/<epoch>/                    the same for dry runs
+ *   shadow/<id>/                             diff.csv shadow.json, and meta.json, written last
  *
  * A run directory without seal.json is rubbish from a crash: it is overwritten by the next computation of the epoch.
  * Every file is flushed before the one that vouches for it is renamed into place (docs/formats/rewarder.md).
@@ -48,6 +49,12 @@ void rewarder_path_input(const struct rewarder_files *f, const struct sha256 *ci
                          char out[STORE_PATH_MAX]);
 void rewarder_path_run(const struct rewarder_files *f, bool dry, const char *tenant, const char *epoch,
                        const char *name, char out[STORE_PATH_MAX]); /* name "": the directory */
+
+/* Removes a run's files, seal.json last: while it is there, there is something left to remove. The directory stays. */
+NODISCARD enum err rewarder_files_remove_run(struct rewarder_files *f, bool dry, const char *tenant,
+                                             const char *epoch, const char *kid) RT_BLOCKS;
+void rewarder_path_shadow(const struct rewarder_files *f, const struct sha256 *id, const char *name,
+                          char out[STORE_PATH_MAX]);
 
 /* One file of a directory that is being filled: created or replaced, written, flushed. Its name is not yet durable. */
 NODISCARD enum err rewarder_files_write(struct rewarder_files *f, const char *path,

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "services/rewarder/rewarder.h"
+#include "services/rewarder/tasks/job.h"
 
 #define ITEM_MAGIC    0x4954454du
 #define OUTCOME_MAGIC 0x4f555443u
@@ -24,6 +25,8 @@ void rewarder_item_destroy(struct rewarder *r, struct rewarder_item *it)
 {
     CHECK_MAGIC(it, ITEM_MAGIC);
     CHECK(!it->rq); /* answered, or handed on */
+    if (it->kind == REWARDER_HELP)
+        rewarder_job_unref(it->job);
     if (it->charged)
         atomic_fetch_sub_explicit(&r->memory_used, it->charged, memory_order_relaxed);
     rewarder_run_unref(it->run);
@@ -52,8 +55,11 @@ void rewarder_outcome_destroy(struct rewarder *r, struct rewarder_outcome *o)
 {
     (void)r;
     CHECK_MAGIC(o, OUTCOME_MAGIC);
-    CHECK(!o->rq && !o->durable);
+    CHECK(!o->rq);
+    if (o->receipt)
+        rewarder_receipt_give(o->receipt, false);
     rewarder_run_unref(o->run);
+    rewarder_shadow_unref(o->shadow);
     buf_fini(&o->manifest);
     buf_fini(&o->commitment);
     buf_fini(&o->line);

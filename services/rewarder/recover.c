@@ -1,6 +1,6 @@
 /*
  * What a start learns from the disk: registry.log line by line, then run directories that are sealed but not listed (the
- * process died between the seal and its line), then the inputs.
+ * process died between the seal and its line), dry and shadow runs, then the inputs.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -56,6 +56,8 @@ static enum err add_sealed(struct rewarder *r, const json_t *o, struct str tenan
     i->leaves = number_of(o, "leaves");
     i->sealed_at_ms = (int64_t)number_of(o, "sealed_at");
     copy_text(i->policy_id, sizeof i->policy_id, text_of(o, "policy_id"));
+    i->pool.from_balance = json_is_true(json_object_get(o, "from_balance"));
+    i->pool.ledger_seq = number_of(o, "ledger_seq");
     bool ok = hash_of(o, "run_key", &i->run_key) && hash_of(o, "cid", &i->inputs_cid) &&
               hash_of(o, "digest", &i->digest) && hash_of(o, "manifest", &i->manifest_digest) &&
               hash_of(o, "root", &i->root) && hash_of(o, "policy_hash", &i->policy_hash) &&
@@ -88,6 +90,8 @@ static void apply_line(struct rewarder_run_info *i, void *arg)
         i->seq_first = number_of(o, "seq_first");
         i->seq_last = number_of(o, "seq_last");
         i->chunks_done = rewarder_chunk_count(i->leaves);
+    } else if (str_eq(op, STR("swept"))) {
+        i->swept = true;
     }
 }
 
@@ -137,12 +141,25 @@ static enum err replay_line(void *ctx, struct bytes line)
 struct walk {
     struct rewarder *r;
     const char *tenant;
+    bool dry;
 };
 
-static enum err adopt(struct rewarder *r, const char *tenant, const char *epoch) RT_BLOCKS
+static enum err list_adopted(struct rewarder *r, struct rewarder_run *run) RT_BLOCKS
+{
+    struct buf line;
+    struct rewarder_run_info info = rewarder_run_read(&r->registry, run);
+    buf_init(&line, 4096);
+    rewarder_note_sealed(run, &info, &line);
+    enum err e = line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&line)) : line.err;
+    buf_fini(&line);
+    rewarder_log_run(r, OBS_INFO, "run.sealed", run, "adopted");
+    return e;
+}
+
+static enum err adopt(struct rewarder *r, const char *tenant, const char *epoch, bool dry) RT_BLOCKS
 {
     struct rewarder_view *v;
-    enum err e = rewarder_view_open(&r->files, false, tenant, epoch, true, &v);
+    enum err e = rewarder_view_open(&r->files, dry, tenant, epoch, true, &v);
     if (e == ERR_NOT_FOUND)
         return ERR_OK; /* never sealed: the next computation overwrites it */
     if (e != ERR_OK) {
@@ -150,7 +167,7 @@ static enum err adopt(struct rewarder *r, const char *tenant, const char *epoch)
                 OBS_ERR(e), OBS_END);
         return ERR_OK;
     }
-    struct rewarder_run *run = rewarder_run_create(str_from_c(tenant), str_from_c(epoch), false), *holder;
+    struct rewarder_run *run = rewarder_run_create(str_from_c(tenant), str_from_c(epoch), dry), *holder;
     if (!run) {
         rewarder_view_unref(v);
         return ERR_NO_MEMORY;
@@ -173,14 +190,8 @@ static enum err adopt(struct rewarder *r, const char *tenant, const char *epoch)
     i->leaves = v->table.leaves;
     i->sealed_at_ms = v->sealed_at_ms;
     e = rewarder_registry_claim(&r->registry, run, &holder);
-    if (e == ERR_OK) {
-        struct buf line;
-        struct rewarder_run_info info = rewarder_run_read(&r->registry, run);
-        buf_init(&line, 4096);
-        rewarder_note_sealed(run, &info, &line);
-        e = line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&line)) : line.err;
-        buf_fini(&line);
-        rewarder_log_run(r, OBS_INFO, "run.sealed", run, "adopted");
+    if (e == ERR_OK && !dry) {
+        e = list_adopted(r, run);
     } else if (e == ERR_EXISTS) {
         rewarder_run_unref(holder);
         e = ERR_OK;
@@ -196,22 +207,29 @@ static enum err visit_epoch(void *ctx, const char *epoch) RT_BLOCKS
     if (!rewarder_is_epoch(str_from_c(epoch)))
         return ERR_OK;
     struct rewarder_run *run =
-        rewarder_registry_find(&w->r->registry, str_from_c(w->tenant), str_from_c(epoch), false);
+        rewarder_registry_find(&w->r->registry, str_from_c(w->tenant), str_from_c(epoch), w->dry);
     if (run) {
         rewarder_run_unref(run);
         return ERR_OK;
     }
-    return adopt(w->r, w->tenant, epoch);
+    return adopt(w->r, w->tenant, epoch, w->dry);
 }
 
 static enum err visit_tenant(void *ctx, const char *tenant) RT_BLOCKS
 {
-    struct rewarder *r = ctx;
+    struct walk *w = ctx;
     char dir[STORE_PATH_MAX];
     if (!rewarder_is_tenant(str_from_c(tenant)))
         return ERR_OK;
-    snprintf(dir, sizeof dir, "%s/runs/%s", r->files.root, tenant);
-    return store_disk_list(r->files.disk, dir, visit_epoch, &(struct walk){r, tenant});
+    snprintf(dir, sizeof dir, "%s/%s/%s", w->r->files.root, w->dry ? "dry" : "runs", tenant);
+    return store_disk_list(w->r->files.disk, dir, visit_epoch, &(struct walk){w->r, tenant, w->dry});
+}
+
+static enum err visit_runs(struct rewarder *r, bool dry) RT_BLOCKS
+{
+    char dir[STORE_PATH_MAX];
+    snprintf(dir, sizeof dir, "%s/%s", r->files.root, dry ? "dry" : "runs");
+    return store_disk_list(r->files.disk, dir, visit_tenant, &(struct walk){r, NULL, dry});
 }
 
 /* ---- inputs ---- */
@@ -261,13 +279,33 @@ static enum err visit_input_dir(void *ctx, const char *name) RT_BLOCKS
     return store_disk_list(r->files.disk, dir, visit_input, r);
 }
 
+/* The process died between the line `swept` and the last file of the run. No task runs yet: the list is ours. */
+static enum err finish_sweeps(struct rewarder *r) RT_BLOCKS
+{
+    enum err e = ERR_OK;
+    for (size_t i = 0; e == ERR_OK && i < r->registry.order_n; i++) {
+        const struct rewarder_run *run = r->registry.order[i];
+        char path[STORE_PATH_MAX];
+        struct store_stat st;
+        rewarder_path_run(&r->files, false, run->tenant, run->epoch, "seal.json", path);
+        if (run->info.swept && store_disk_stat(r->files.disk, path, &st) == ERR_OK)
+            e = rewarder_files_remove_run(&r->files, false, run->tenant, run->epoch, r->kid);
+    }
+    return e;
+}
+
 enum err rewarder_recover(struct rewarder *r)
 {
     char dir[STORE_PATH_MAX];
     enum err e = rewarder_log_replay(&r->files, replay_line, r);
-    snprintf(dir, sizeof dir, "%s/runs", r->files.root);
     if (e == ERR_OK)
-        e = store_disk_list(r->files.disk, dir, visit_tenant, r);
+        e = finish_sweeps(r);
+    if (e == ERR_OK)
+        e = visit_runs(r, false);
+    if (e == ERR_OK)
+        e = visit_runs(r, true);
+    if (e == ERR_OK)
+        e = rewarder_shadows_recover(r);
     snprintf(dir, sizeof dir, "%s/inputs", r->files.root);
     if (e == ERR_OK)
         e = store_disk_list(r->files.disk, dir, visit_input_dir, r);

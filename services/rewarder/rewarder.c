@@ -75,6 +75,10 @@ static enum err open_queues(struct rewarder *r)
         e = svc_add_queue(r->svc, "intents", "intents", &r->intents);
     if (e == ERR_OK)
         e = svc_add_queue(r->svc, "notes", "notes", &r->notes);
+    if (e == ERR_OK)
+        e = svc_add_queue(r->svc, "io_permits", "io_permits", &r->io_permits);
+    for (uintptr_t i = 1; e == ERR_OK && i <= rewarder_config(r)->io_inflight; i++)
+        e = rt_chan_try_send(r->io_permits, (void *)i);
     return e;
 }
 
@@ -175,6 +179,8 @@ static enum err hook_open(struct svc *s, void **out_state) RT_BLOCKS
     r->log = svc_log(s);
     *out_state = r; /* also on failure: hook_close takes down what was built */
     init_breakers(r);
+    const struct rewarder_config *cfg = rewarder_config(r);
+    rewarder_rates_init(&r->rates, cfg->rps, cfg->burst, cfg->tenant_rps);
     rewarder_policies_init(&r->policies);
     enum err e = rewarder_registry_init(&r->registry);
     return e == ERR_OK ? open_state(r) : e;
@@ -230,6 +236,8 @@ static void hook_drain_step(struct svc *s, void *state, int step)
 
 static void reload(struct rewarder *r) RT_BLOCKS
 {
+    const struct rewarder_config *cfg = rewarder_config(r);
+    rewarder_rates_configure(&r->rates, cfg->rps, cfg->burst, cfg->tenant_rps);
     obs_health_set(svc_health(r->svc), r->cause_policy, open_policies(r) == ERR_OK);
 }
 
@@ -247,8 +255,6 @@ static void drop_item(void *item, void *arg)
     if (it->rq)
         net_reply_problem(it->rq, ERR_DRAINING, "the service is shutting down");
     it->rq = NULL;
-    if (it->kind == REWARDER_HELP)
-        return; /* its lead is gone, and with it the job */
     rewarder_item_destroy(arg, it);
 }
 
@@ -259,7 +265,6 @@ static void drop_outcome(void *item, void *arg)
     if (o->rq)
         net_reply_problem(o->rq, ERR_DRAINING, "the service is shutting down");
     o->rq = NULL;
-    o->durable = NULL;
     obs_counter_inc(obs_counter(r->metrics[REWARDER_M_dropped_results]));
     rewarder_outcome_destroy(r, o);
 }
@@ -268,6 +273,12 @@ static void drop_run(void *item, void *arg)
 {
     (void)arg;
     rewarder_run_unref(item);
+}
+
+static void drop_permit(void *item, void *arg)
+{
+    (void)item;
+    (void)arg;
 }
 
 static void destroy_chan(struct rt_chan *ch, void (*drop)(void *, void *), struct rewarder *r)
@@ -287,6 +298,7 @@ static void hook_close(struct svc *s, void *state) RT_BLOCKS
     destroy_chan(r->results, drop_outcome, r);
     destroy_chan(r->notes, drop_outcome, r);
     destroy_chan(r->intents, drop_run, r);
+    destroy_chan(r->io_permits, drop_permit, r);
     rewarder_settler_destroy(r->settler);
     for (size_t i = 0; i < sizeof r->readers / sizeof *r->readers; i++)
         rewarder_settler_destroy(r->readers[i]);

@@ -19,6 +19,8 @@
 #include "rt/breaker.h"
 #include "rt/chan.h"
 #include "services/rewarder/files.h"
+#include "services/rewarder/rates.h"
+#include "services/rewarder/receipt.h"
 #include "services/rewarder/run.h"
 #include "services/rewarder/settlement.h"
 #include "services/rewarder/view.h"
@@ -40,6 +42,8 @@ enum rewarder_metric {
 };
 
 enum { REWARDER_SHADOWS_MAX = 16, REWARDER_SEND_MS = 30000, REWARDER_VERDICT_MS = 5000 };
+/* Dry runs, shadow runs and failures are remembered for so long. */
+#define REWARDER_REMEMBER_MS INT64_C(86400000)
 
 struct rewarder_shadow;
 
@@ -51,6 +55,8 @@ struct rewarder {
     struct rewarder_registry registry;
     struct rewarder_policies policies;
     struct rt_chan *work_req, *work, *results, *intents, *notes;
+    struct rt_chan *io_permits; /* one token per call that workers may have outstanding */
+    struct rewarder_rates rates;
     struct ledger_client *ledger;
     bool own_ledger; /* opened by us: its I/O runs in our task ledger_io */
     struct rt_breaker ledger_breaker, accounting_breaker;
@@ -131,7 +137,9 @@ enum rewarder_outcome_kind {
     REWARDER_OUT_RUN,
     REWARDER_OUT_SNAPSHOT,
     REWARDER_OUT_BREACH,
-    REWARDER_OUT_NOTE
+    REWARDER_OUT_NOTE,
+    REWARDER_OUT_UNANNOUNCED, /* the emitter could not be told of the run: quarantine it once it is sealed */
+    REWARDER_OUT_SHADOW,
 };
 
 struct rewarder_outcome {
@@ -154,9 +162,10 @@ struct rewarder_outcome {
     size_t rows_n;
     /* note: one line of registry.log, and what to do when it is durable */
     struct buf line;
-    struct buf settlement;      /* settled: settlement.json, written and signed first */
-    struct rt_oneshot *durable; /* told (void *)1 when it is, (void *)2 when not; NULL: nobody waits */
+    struct buf settlement;            /* settled: settlement.json, written and signed first */
+    struct rewarder_receipt *receipt; /* the writer's reference; NULL: nobody waits */
     bool discard;
+    struct rewarder_shadow *shadow; /* a reference */
 };
 struct rewarder_outcome *rewarder_outcome_create(enum rewarder_outcome_kind kind, struct rewarder_run *run);
 void rewarder_outcome_destroy(struct rewarder *r, struct rewarder_outcome *o);
@@ -184,20 +193,26 @@ void rewarder_note_quarantined(const struct rewarder_run *run, uint64_t n, const
                                const char *reason, int64_t now_ms, struct buf *b);
 void rewarder_note_simple(const struct rewarder_run *run, uint64_t n, const char *op, const char *reason,
                           struct buf *b);
+void rewarder_note_swept(const struct rewarder_run *run, uint64_t n, struct buf *b);
 void rewarder_note_settled(const struct rewarder_run *run, const struct rewarder_run_info *info,
                            struct buf *b);
 NODISCARD enum err
 rewarder_recover(struct rewarder *r) RT_BLOCKS; /* registry.log, run directories, inputs */
 
-/* ---- shadow runs ---- */
+/* ---- shadow runs: computed in memory, then kept as shadow/<id>/{shadow.json,diff.csv,meta.json} ---- */
+enum rewarder_shadow_state {
+    REWARDER_SHADOW_QUEUED,
+    REWARDER_SHADOW_COMPUTING,
+    REWARDER_SHADOW_DONE, /* its files are durable: answers come from there */
+    REWARDER_SHADOW_FAILED,
+};
 struct rewarder_shadow {
     atomic_uint refs;
     struct sha256 id, digest;
     char tenant[REWARDER_NAME_MAX + 1];
-    struct rewarder_policy_ref *base, *candidate;
+    struct rewarder_policy_ref *base, *candidate; /* NULL for one known from disk */
     int64_t made_ms;
-    atomic_int
-        state; /* 0 queued, 1 computing, 2 done, 3 failed; release by the worker, acquire by readers */
+    atomic_int state; /* enum rewarder_shadow_state; release by who writes, acquire by readers */
     enum err failure;
     struct rewarder_result base_result, candidate_result;
     uint64_t gained, lost, same, entered, left;
@@ -209,12 +224,19 @@ struct rewarder_shadow *rewarder_shadow_find(struct rewarder *r,
 /* Adds it (taking a reference), dropping the oldest beyond REWARDER_SHADOWS_MAX. */
 void rewarder_shadow_add(struct rewarder *r, struct rewarder_shadow *s);
 void rewarder_shadow_unref(struct rewarder_shadow *s);
+/* The body of GET /rewarder/shadow/{id}; with `done` what it will be when it is stored. */
+void rewarder_shadow_write(struct rewarder_shadow *s, bool done, struct buf *b);
+/* Out of the list when made before; a reference, or NULL when there is none. */
+struct rewarder_shadow *rewarder_shadow_take_old(struct rewarder *r, int64_t made_before_ms);
+NODISCARD enum err rewarder_shadows_recover(struct rewarder *r) RT_BLOCKS;
 
 /* ---- tasks ---- */
 NODISCARD enum err rewarder_scheduler_run(struct rt_task *self, void *arg) RT_BLOCKS;
 NODISCARD enum err rewarder_worker_run(struct rt_task *self, void *arg) RT_BLOCKS;
 NODISCARD enum err rewarder_artifact_run(struct rt_task *self, void *arg) RT_BLOCKS;
 NODISCARD enum err rewarder_emitter_run(struct rt_task *self, void *arg) RT_BLOCKS;
+/* One pass over everything that is kept for a time only (the artifact task's, every minute). */
+void rewarder_sweep(struct rewarder *r, int64_t now_ms) RT_BLOCKS;
 NODISCARD enum err rewarder_health_run(struct rt_task *self, void *arg) RT_BLOCKS;
 
 /* ---- api ---- */

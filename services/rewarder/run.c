@@ -292,6 +292,61 @@ enum err rewarder_registry_add_input(struct rewarder_registry *r, const struct r
     return e == ERR_EXISTS ? ERR_OK : e;
 }
 
+struct old_input {
+    const struct rewarder_registry *r;
+    int64_t before_ms;
+    struct rewarder_input *found;
+};
+
+static bool is_live(const struct rewarder_run *run)
+{
+    return run->info.state < REWARDER_SETTLED || run->info.state == REWARDER_QUARANTINED;
+}
+
+static bool find_old(struct bytes key, void *value, void *arg)
+{
+    struct old_input *o = arg;
+    struct rewarder_input *in = value;
+    (void)key;
+    if (o->found || in->stored_at_ms >= o->before_ms)
+        return false;
+    for (size_t i = 0; i < o->r->order_n; i++) {
+        const struct rewarder_run *run = o->r->order[i];
+        if (is_live(run) && (sha256_eq(&run->info.inputs_cid, &in->cid) ||
+                             (run->info.has_key && sha256_eq(&run->info.digest, &in->digest))))
+            return false;
+    }
+    o->found = in;
+    return true;
+}
+
+bool rewarder_registry_take_old_input(struct rewarder_registry *r, int64_t stored_before_ms,
+                                      struct rewarder_input *out)
+{
+    struct old_input o = {r, stored_before_ms, NULL};
+    rt_lock_take(&r->lock);
+    map_sweep(&r->inputs, find_old, &o);
+    rt_lock_release(&r->lock);
+    if (!o.found)
+        return false;
+    *out = *o.found;
+    free(o.found);
+    return true;
+}
+
+size_t rewarder_registry_pick(struct rewarder_registry *r,
+                              bool (*wanted)(const struct rewarder_run *run, const void *arg),
+                              const void *arg, struct rewarder_run **out, size_t max)
+{
+    size_t n = 0;
+    rt_lock_take(&r->lock);
+    for (size_t i = 0; i < r->order_n && n < max; i++)
+        if (wanted(r->order[i], arg))
+            out[n++] = rewarder_run_ref(r->order[i]);
+    rt_lock_release(&r->lock);
+    return n;
+}
+
 struct rewarder_view *rewarder_run_view(struct rewarder_registry *r, struct rewarder_run *run)
 {
     rt_lock_take(&r->lock);

@@ -43,6 +43,7 @@ struct rewarder_run_info {
     uint64_t chunks_done, seq_first, seq_last;
     bool maybe_sent; /* some unit may have left in an earlier life */
     bool recheck;
+    bool swept; /* settled, and its files are gone: the line in registry.log keeps the epoch claimed */
 };
 
 struct rewarder_run {
@@ -119,6 +120,13 @@ void rewarder_run_edit(struct rewarder_registry *r, struct rewarder_run *run,
 
 bool rewarder_registry_input(struct rewarder_registry *r, const struct sha256 *cid,
                              struct rewarder_input *out);
+/* Takes one input out of the index that was stored before and that no live run refers to; false: there is none. */
+bool rewarder_registry_take_old_input(struct rewarder_registry *r, int64_t stored_before_ms,
+                                      struct rewarder_input *out);
+/* References to up to max runs for which `wanted` says so, oldest first. */
+size_t rewarder_registry_pick(struct rewarder_registry *r,
+                              bool (*wanted)(const struct rewarder_run *run, const void *arg),
+                              const void *arg, struct rewarder_run **out, size_t max);
 NODISCARD enum err rewarder_registry_add_input(struct rewarder_registry *r,
                                                const struct rewarder_input *in);
 

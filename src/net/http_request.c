@@ -209,26 +209,34 @@ static bool timeout_parse(struct str s, int64_t *out_ns)
     return true;
 }
 
+static int64_t caller_deadline(const struct net_req *rq)
+{
+    int64_t by = OS_NEVER, now_ns = net_loop_now_ns(rq->w->loop), limit;
+    struct str s = known_value(rq, NET_HTTP_REQUEST_TIMEOUT);
+    if (s.p && timeout_parse(s, &limit))
+        by = rq->started_ns + limit;
+    s = known_value(rq, NET_HTTP_DEADLINE);
+    uint64_t wall;
+    if (s.p && str_parse_u64(s, &wall) == ERR_OK && wall < (uint64_t)1 << 52) {
+        int64_t left_ms = (int64_t)wall - net_loop_wall_ms(rq->w->loop);
+        if (left_ms < 1000000000 && now_ns + left_ms * 1000000 < by)
+            by = now_ns + left_ms * 1000000;
+    }
+    return by;
+}
+
 static void deadline_read(struct net_req *rq)
 {
     const struct net_route *route = rq->match.leaf ? rq->match.leaf->route : NULL;
-    int64_t now_ns = net_loop_now_ns(rq->w->loop), limit, ms;
+    int64_t ms, asked = caller_deadline(rq);
     if (route && (route->flags & NET_NO_DEADLINE)) {
         rq->deadline_ns = OS_NEVER;
     } else {
         ms = route && route->timeout_ms ? route->timeout_ms : rq->w->limits.request_timeout_ms;
         rq->deadline_ns = rq->started_ns + ms * 1000000;
     }
-    struct str s = known_value(rq, NET_HTTP_REQUEST_TIMEOUT);
-    if (s.p && timeout_parse(s, &limit) && rq->started_ns + limit < rq->deadline_ns)
-        rq->deadline_ns = rq->started_ns + limit;
-    s = known_value(rq, NET_HTTP_DEADLINE);
-    uint64_t wall;
-    if (s.p && str_parse_u64(s, &wall) == ERR_OK && wall < (uint64_t)1 << 52) {
-        int64_t left_ms = (int64_t)wall - net_loop_wall_ms(rq->w->loop);
-        if (left_ms < 1000000000 && now_ns + left_ms * 1000000 < rq->deadline_ns)
-            rq->deadline_ns = now_ns + left_ms * 1000000;
-    }
+    if (asked < rq->deadline_ns)
+        rq->deadline_ns = asked;
 }
 
 static bool trusted(const struct net_limits *l, const uint8_t addr[16])
@@ -448,6 +456,11 @@ struct str net_req_traceparent(const struct net_req *rq)
 struct deadline net_req_deadline(const struct net_req *rq)
 {
     return deadline_at_ns(rq->deadline_ns);
+}
+
+struct deadline net_req_caller_deadline(const struct net_req *rq)
+{
+    return deadline_at_ns(caller_deadline(rq));
 }
 
 int64_t net_req_started_ns(const struct net_req *rq)

@@ -102,7 +102,8 @@ struct str net_req_param(struct net_req *rq,
 struct str net_req_param_raw_str(const struct net_req *rq, struct str name);
 static inline struct str net_req_param_raw(const struct net_req *rq, const char *name)
 {
-    return net_req_param_raw_str(rq, str_from_c(name)); /* inline, so that a literal's length costs nothing */
+    return net_req_param_raw_str(rq,
+                                 str_from_c(name)); /* inline, so that a literal's length costs nothing */
 }
 /* First member of that name, decoded ('+' is a space). ERR_NOT_FOUND. A query that is not well-formed was refused with 400. */
 NODISCARD enum err net_req_query(struct net_req *rq, const char *name, struct str *out_value);
@@ -122,6 +123,8 @@ struct str net_req_host(const struct net_req *rq);
 struct str net_req_corr_id(const struct net_req *rq);     /* X-Corr-ID, or generated */
 struct str net_req_traceparent(const struct net_req *rq); /* valid W3C value, or p NULL */
 struct deadline net_req_deadline(const struct net_req *rq);
+/* What Request-Timeout or Deadline asked for, also beyond the request's own: for work that outlives it. Never: neither. */
+struct deadline net_req_caller_deadline(const struct net_req *rq);
 int64_t net_req_started_ns(const struct net_req *rq); /* first byte, monotonic */
 const struct net_peer *net_req_peer(const struct net_req *rq);
 struct arena *net_req_arena(struct net_req *rq);

@@ -24,8 +24,30 @@ static unsigned lacks(const struct auth_want *w)
     return bits;
 }
 
-bool api_allow(struct rewarder *r, struct net_req *rq, const char *op, struct auth_want *want,
-               struct api_caller *out)
+static bool refuse_rate(struct rewarder *r, struct net_req *rq, const char *scope, int64_t wait_ms)
+{
+    REWARDER_COUNT(r, rate, scope);
+    net_reply_problem_full(rq, &(struct net_problem){.err = ERR_RATE_LIMITED,
+                                                     .detail = STR("too many requests per second"),
+                                                     .retry_after_s = (unsigned)(wait_ms / 1000) + 1});
+    return false;
+}
+
+static bool within_rate(struct rewarder *r, struct net_req *rq)
+{
+    int64_t wait_ms;
+    return rewarder_rates_take(&r->rates, os_now_ns(), &wait_ms) || refuse_rate(r, rq, "all", wait_ms);
+}
+
+static bool within_tenant_rate(struct rewarder *r, struct net_req *rq, const struct api_caller *who)
+{
+    int64_t wait_ms;
+    return rewarder_rates_take_tenant(&r->rates, str_from_c(who->tenant), os_now_ns(), &wait_ms) ||
+           refuse_rate(r, rq, "tenant", wait_ms);
+}
+
+static bool allow(struct rewarder *r, struct net_req *rq, const char *op, struct auth_want *want,
+                  struct api_caller *out)
 {
     struct auth_want none = {.bytes = 0};
     struct auth_cap *cap;
@@ -37,7 +59,14 @@ bool api_allow(struct rewarder *r, struct net_req *rq, const char *op, struct au
         return false;
     remember(cap, out);
     auth_cap_release(cap);
-    return true;
+    return within_tenant_rate(r, rq, out);
+}
+
+/* A request that waits for its run to be opened runs its handler twice, and counts twice: rare and harmless. */
+bool api_allow(struct rewarder *r, struct net_req *rq, const char *op, struct auth_want *want,
+               struct api_caller *out)
+{
+    return within_rate(r, rq) && allow(r, rq, op, want, out);
 }
 
 bool api_allow_either(struct rewarder *r, struct net_req *rq, const char *op, const char *other,
@@ -46,15 +75,17 @@ bool api_allow_either(struct rewarder *r, struct net_req *rq, const char *op, co
     struct str token;
     struct auth_cap *cap;
     struct auth_want trial = *want;
+    if (!within_rate(r, rq))
+        return false;
     trial.op = str_from_c(op);
     trial.lacks = lacks(&trial);
     if (auth_bearer(net_req_header(rq, "authorization"), &token) == ERR_OK &&
         svc_authorize_token(r->svc, token, &trial, &cap, NULL) == ERR_OK) {
         remember(cap, out);
         auth_cap_release(cap);
-        return true;
+        return within_tenant_rate(r, rq, out);
     }
-    return api_allow(r, rq, other, want, out);
+    return allow(r, rq, other, want, out);
 }
 
 bool api_epoch(struct net_req *rq, struct str *out)
@@ -91,6 +122,10 @@ struct rewarder_view *api_view(struct rewarder *r, struct net_req *rq, struct re
     struct rewarder_run_info info = rewarder_run_read(&r->registry, run);
     if (info.state == REWARDER_QUARANTINED) {
         rewarder_reply_conflict(r, rq, run);
+        return NULL;
+    }
+    if (info.swept) {
+        net_reply_problem(rq, ERR_NOT_FOUND, "the run was settled long ago and its files were removed");
         return NULL;
     }
     if (!rewarder_state_has_files(info.state)) {

@@ -85,6 +85,7 @@ void rewarder_api_compute(struct net_req *rq, void *ctx)
     it->cid = body.inputs_cid;
     it->dry = body.dry_run;
     it->policy = policy;
+    it->by = net_req_caller_deadline(rq);
     api_enqueue(r, it, "compute");
 }
 
@@ -98,7 +99,7 @@ void rewarder_api_get_epoch(struct net_req *rq, void *ctx)
     if (!run)
         return;
     struct rewarder_run_info info = rewarder_run_read(&r->registry, run);
-    if (rewarder_state_has_files(info.state)) {
+    if (rewarder_state_has_files(info.state) && !info.swept) {
         struct rewarder_view *v = api_view(r, rq, run, rewarder_api_get_epoch);
         if (v)
             rewarder_reply_run(r, rq, 200, run);
@@ -199,6 +200,8 @@ void rewarder_api_emit(struct net_req *rq, void *ctx)
     struct rewarder_run_info info = rewarder_run_read(&r->registry, run);
     if (info.state == REWARDER_QUARANTINED) {
         rewarder_reply_conflict(r, rq, run);
+    } else if (info.swept) {
+        rewarder_reply_run(r, rq, 200, run); /* settled, for ever */
     } else if (run->dry || info.state == REWARDER_FAILED) {
         net_reply_problem(rq, ERR_NOT_EMITTABLE, "a dry or failed run is never emitted");
     } else if (info.state < REWARDER_SEALED) {

@@ -212,6 +212,8 @@ void rewarder_api_get_csv(struct net_req *rq, void *ctx)
         rewarder_reply_conflict(r, rq, run);
     else if (!rewarder_state_has_files(info.state))
         net_reply_problem(rq, ERR_NOT_SEALED, "the run has no result yet");
+    else if (info.swept)
+        net_reply_problem(rq, ERR_NOT_FOUND, "the run was settled long ago and its files were removed");
     else
         it = api_item(r, rq, REWARDER_READ, &who);
     if (it) {

@@ -19,65 +19,36 @@ static const struct json_field shadow_fields[] = {
     JSON_END,
 };
 
-static const char *const state_names[] = {"queued", "computing", "done", "failed"};
-
-static void put_side(struct json_w *w, const char *name, const struct rewarder_policy *p,
-                     const struct rewarder_result *res, bool done)
+static bool is_done(struct rewarder_shadow *s)
 {
-    json_key(w, name);
-    json_obj_begin(w);
-    json_put_cstr(w, "policy_id", p->id);
-    json_put_hash(w, "policy_hash", &p->hash);
-    if (done) {
-        json_put_money(w, "pool", (struct money){res->pool});
-        json_put_money(w, "payouts", (struct money){res->payouts});
-        json_put_money(w, "dust", (struct money){res->dust});
-        json_put_u64(w, "paid", res->paid);
-    }
-    json_obj_end(w);
+    return atomic_load_explicit(&s->state, memory_order_acquire) == REWARDER_SHADOW_DONE;
 }
 
-static void write_shadow(struct rewarder_shadow *s, struct buf *b)
+static void reply_file(struct rewarder *r, struct net_req *rq, const struct rewarder_shadow *s,
+                       const char *name, const char *type)
 {
-    struct json_w w;
-    int state = atomic_load_explicit(&s->state, memory_order_acquire);
-    json_w_init(&w, b);
-    json_obj_begin(&w);
-    json_key(&w, "shadow_id");
-    json_hex(&w, s->id.b, 32);
-    json_put_hash(&w, "inputs_digest", &s->digest);
-    json_put_cstr(&w, "state", state_names[state]);
-    put_side(&w, "base", s->base->policy, &s->base_result, state == 2);
-    put_side(&w, "candidate", s->candidate->policy, &s->candidate_result, state == 2);
-    if (state == 2) {
-        json_key(&w, "diff");
-        json_obj_begin(&w);
-        json_put_u64(&w, "gained", s->gained);
-        json_put_u64(&w, "lost", s->lost);
-        json_put_u64(&w, "same", s->same);
-        json_put_u64(&w, "entered", s->entered);
-        json_put_u64(&w, "left", s->left);
-        json_put_money(&w, "moved", (struct money){s->moved});
-        json_put_raw(&w, "top", buf_str(&s->top));
-        json_obj_end(&w);
-    } else if (state == 3) {
-        json_key(&w, "failure");
-        json_obj_begin(&w);
-        json_put_cstr(&w, "code", err_code(s->failure));
-        json_obj_end(&w);
-    }
-    json_obj_end(&w);
+    struct rewarder_file file;
+    char path[STORE_PATH_MAX];
+    rewarder_path_shadow(&r->files, &s->id, name, path);
+    if (rewarder_file_load(&r->files, path, &file) == ERR_OK)
+        api_reply_file(rq, type, NULL, &file);
+    else
+        net_reply_problem(rq, ERR_NOT_FOUND, "no such shadow run");
 }
 
-static void reply_shadow(struct net_req *rq, int status, struct rewarder_shadow *s)
+static void reply_shadow(struct rewarder *r, struct net_req *rq, int status, struct rewarder_shadow *s)
 {
     char id[SHA256_HEX_CHARS], location[128];
     struct buf b;
+    if (status == 200 && is_done(s)) {
+        reply_file(r, rq, s, "shadow.json", "application/json");
+        return;
+    }
     hex_encode(s->id.b, 32, id);
     snprintf(location, sizeof location, "/rewarder/shadow/%s", id);
     struct net_header list[] = {{STR("Location"), str_from_c(location)}};
     buf_init(&b, 1 << 20);
-    write_shadow(s, &b);
+    rewarder_shadow_write(s, false, &b);
     net_reply(rq, status, &(struct net_headers){.list = list, .count = 1}, buf_bytes(&b));
     buf_fini(&b);
 }
@@ -108,11 +79,12 @@ static void start_shadow(struct rewarder *r, struct net_req *rq, const struct ap
 {
     struct sha256 id = rewarder_shadow_id(&base->policy->hash, &candidate->policy->hash, &in->digest);
     struct rewarder_shadow *s = rewarder_shadow_find(r, &id);
-    if (s) {
-        reply_shadow(rq, 200, s);
+    if (s && atomic_load_explicit(&s->state, memory_order_acquire) != REWARDER_SHADOW_FAILED) {
+        reply_shadow(r, rq, 200, s);
         rewarder_shadow_unref(s);
         return;
     }
+    rewarder_shadow_unref(s);
     s = make_shadow(r, in, base, candidate);
     struct rewarder_item *it = s ? api_item(r, NULL, REWARDER_SHADOW, who) : NULL;
     if (!it) {
@@ -122,11 +94,11 @@ static void start_shadow(struct rewarder *r, struct net_req *rq, const struct ap
         it->expected = s->id;
         rewarder_shadow_add(r, s);
         if (rt_chan_try_send(r->work_req, it) == ERR_OK) {
-            reply_shadow(rq, 202, s);
+            reply_shadow(r, rq, 202, s);
         } else {
             REWARDER_COUNT(r, busy, "shadow");
             s->failure = ERR_BUSY;
-            atomic_store_explicit(&s->state, 3, memory_order_release);
+            atomic_store_explicit(&s->state, REWARDER_SHADOW_FAILED, memory_order_release);
             net_reply_problem(rq, ERR_BUSY, "the request queue is full");
             rewarder_item_destroy(r, it);
         }
@@ -186,14 +158,8 @@ void rewarder_api_get_shadow(struct net_req *rq, void *ctx)
 {
     struct rewarder_shadow *s = find(ctx, rq);
     if (s)
-        reply_shadow(rq, 200, s);
+        reply_shadow(ctx, rq, 200, s);
     rewarder_shadow_unref(s);
-}
-
-static void release_shadow(void *arg, enum err result)
-{
-    (void)result;
-    rewarder_shadow_unref(arg);
 }
 
 void rewarder_api_get_diff(struct net_req *rq, void *ctx)
@@ -201,11 +167,9 @@ void rewarder_api_get_diff(struct net_req *rq, void *ctx)
     struct rewarder_shadow *s = find(ctx, rq);
     if (!s)
         return;
-    if (atomic_load_explicit(&s->state, memory_order_acquire) != 2) {
+    if (is_done(s))
+        reply_file(ctx, rq, s, "diff.csv", "text/csv");
+    else
         net_reply_problem(rq, ERR_NOT_SEALED, "the shadow run has no result yet");
-        rewarder_shadow_unref(s);
-        return;
-    }
-    net_reply_pinned(rq, 200, &(struct net_headers){.type = "text/csv"}, buf_bytes(&s->csv), release_shadow,
-                     s);
+    rewarder_shadow_unref(s);
 }

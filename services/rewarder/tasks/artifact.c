@@ -16,7 +16,7 @@
 #include "services/rewarder/rewarder.h"
 #include "store/file_replace.h"
 
-enum { TICK_MS = 1000 };
+enum { SWEEP_MS = 60000 };
 
 static void fsync_failed(struct rewarder *r, enum err e)
 {
@@ -27,6 +27,13 @@ static void fsync_failed(struct rewarder *r, enum err e)
     /* What a failed flush lost is unknown: never try again in this process. */
     if (!atomic_exchange(&r->seals_off, true))
         obs_log(r->log, OBS_ERROR, "seal.off", OBS_ERR(e), OBS_END);
+}
+
+static void give_receipt(struct rewarder_outcome *o, enum err e)
+{
+    if (o->receipt)
+        rewarder_receipt_give(o->receipt, e == ERR_OK);
+    o->receipt = NULL;
 }
 
 /* ---- runs ---- */
@@ -148,15 +155,22 @@ static void seal_run(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
     i.cut = res->cut;
     i.cut_negative = res->cut_negative;
     i.sealed_at_ms = rewarder_now_ms(r);
-    enum err e = atomic_load(&r->seals_off) ? ERR_SAFE_MODE : write_files(r, o, &i);
+    enum err e = atomic_load(&r->seals_off)                          ? ERR_SAFE_MODE
+                 : deadline_passed(deadline_at_ns(run->deadline_ns)) ? ERR_TIMEOUT
+                                                                     : write_files(r, o, &i);
     if (e == ERR_OK && !run->dry) {
         rewarder_note_sealed(run, &i, &o->line);
         e = o->line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&o->line)) : o->line.err;
     }
+    if (e == ERR_TIMEOUT || e == ERR_SAFE_MODE) {
+        rewarder_run_fail(r, run, e, e == ERR_TIMEOUT ? "the deadline passed before it was sealed" : NULL,
+                          NULL);
+        tell_emitter(run, 2);
+        return;
+    }
     if (e != ERR_OK) {
         fsync_failed(r, e);
-        rewarder_run_fail(r, run, e == ERR_SAFE_MODE ? e : ERR_UNAVAILABLE,
-                          "storage: the run could not be written", NULL);
+        rewarder_run_fail(r, run, ERR_UNAVAILABLE, "storage: the run could not be written", NULL);
         tell_emitter(run, 2);
         return;
     }
@@ -270,6 +284,7 @@ static void store_snapshot(struct rewarder *r, struct rewarder_outcome *o) RT_BL
     sha256_format(&o->input.cid, cid);
     obs_log(r->log, OBS_INFO, "inputs.stored", OBS_STR("cid", (const char *)cid),
             OBS_U64("rows", o->input.rows), OBS_BOOL("new", new), OBS_ERR(e), OBS_END);
+    give_receipt(o, e);
     if (!o->rq)
         return;
     if (e != ERR_OK) {
@@ -302,13 +317,21 @@ static enum err move_discarded(struct rewarder *r, const struct rewarder_run *ru
         if (e == ERR_NOT_FOUND)
             e = ERR_OK;
     }
-    return e;
+    if (e == ERR_OK)
+        e = store_disk_sync_dir(r->files.disk, dir);
+    rewarder_path_run(&r->files, false, run->tenant, run->epoch, "", from);
+    if (e == ERR_OK)
+        e = store_disk_sync_dir(r->files.disk, from);
+    return e == ERR_NOT_FOUND ? ERR_OK : e; /* a breach never had a directory */
 }
 
 static enum err write_note(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
 {
     char path[STORE_PATH_MAX];
     enum err e = o->settlement.err;
+    /* Files first: a run that is discarded by the log but still sealed on the disk would be adopted, and paid. */
+    if (e == ERR_OK && o->discard)
+        e = move_discarded(r, o->run, rewarder_run_read(&r->registry, o->run).n);
     if (e == ERR_OK && o->settlement.n) {
         e = sign_file(r, o->run, "settlement.sig", buf_bytes(&o->settlement));
         rewarder_path_run(&r->files, false, o->run->tenant, o->run->epoch, "settlement.json", path);
@@ -317,11 +340,69 @@ static enum err write_note(struct rewarder *r, struct rewarder_outcome *o) RT_BL
     }
     if (e == ERR_OK)
         e = o->line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&o->line)) : o->line.err;
-    if (e == ERR_OK && o->discard) {
-        (void)!move_discarded(r, o->run, rewarder_run_read(&r->registry, o->run).n);
+    if (e == ERR_OK && o->discard)
         rewarder_registry_forget(&r->registry, o->run);
-    }
     return e;
+}
+
+/* ---- runs the emitter could not be told of ---- */
+
+static void set_unannounced(struct rewarder_run_info *i, void *arg)
+{
+    snprintf(i->cause, sizeof i->cause, "emit_unavailable");
+    snprintf(i->reason, sizeof i->reason, "the emitter did not take the run in time");
+    i->since_ms = *(const int64_t *)arg;
+}
+
+/* `results` is first in, first out: the run itself was handled before. */
+static void quarantine_unannounced(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
+{
+    int64_t now_ms = rewarder_now_ms(r);
+    struct rewarder_run_info i = rewarder_run_read(&r->registry, o->run);
+    if (rewarder_run_move(&r->registry, o->run, REWARDER_EV_QUARANTINE, set_unannounced, &now_ms) != ERR_OK)
+        return; /* it was not sealed */
+    rewarder_note_quarantined(o->run, i.n, "emit_unavailable", "the emitter did not take the run in time",
+                              now_ms, &o->line);
+    enum err e = o->line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&o->line)) : o->line.err;
+    if (e != ERR_OK)
+        fsync_failed(r, e);
+    REWARDER_COUNT(r, runs, "quarantined");
+    obs_counter_inc(OBS_COUNTER_OF(r->metrics[REWARDER_M_quarantine], o->run->epoch));
+    rewarder_log_run(r, OBS_ERROR, "run.quarantined", o->run, "emit_unavailable");
+}
+
+/* ---- shadow runs ---- */
+
+static enum err write_shadow(struct rewarder *r, struct rewarder_shadow *s, struct buf *body) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX], meta[160];
+    rewarder_shadow_write(s, true, body);
+    rewarder_path_shadow(&r->files, &s->id, "", path);
+    enum err e = body->err == ERR_OK ? store_disk_mkdirs(r->files.disk, path) : body->err;
+    rewarder_path_shadow(&r->files, &s->id, "diff.csv", path);
+    if (e == ERR_OK)
+        e = rewarder_files_write(&r->files, path, buf_bytes(&s->csv));
+    rewarder_path_shadow(&r->files, &s->id, "shadow.json", path);
+    if (e == ERR_OK)
+        e = rewarder_files_write(&r->files, path, buf_bytes(body));
+    int n = snprintf(meta, sizeof meta, "{\"made_at\":%lld,\"tenant\":\"%s\"}", (long long)s->made_ms,
+                     s->tenant);
+    rewarder_path_shadow(&r->files, &s->id, "meta.json", path);
+    return e == ERR_OK ? store_file_replace(r->files.disk, path, bytes_of(meta, (size_t)n)) : e;
+}
+
+static void keep_shadow(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
+{
+    struct rewarder_shadow *s = o->shadow;
+    struct buf body;
+    buf_init(&body, 1 << 20);
+    enum err e = atomic_load(&r->seals_off) ? ERR_SAFE_MODE : write_shadow(r, s, &body);
+    buf_fini(&body);
+    if (e != ERR_OK && e != ERR_SAFE_MODE)
+        fsync_failed(r, e);
+    s->failure = e;
+    atomic_store_explicit(&s->state, e == ERR_OK ? REWARDER_SHADOW_DONE : REWARDER_SHADOW_FAILED,
+                          memory_order_release);
 }
 
 static void take_note(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
@@ -329,9 +410,7 @@ static void take_note(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
     enum err e = write_note(r, o);
     if (e != ERR_OK)
         fsync_failed(r, e);
-    if (o->durable)
-        (void)!rt_oneshot_send(o->durable, (void *)(uintptr_t)(e == ERR_OK ? 1 : 2));
-    o->durable = NULL;
+    give_receipt(o, e);
     if (o->rq) {
         if (e == ERR_OK)
             rewarder_reply_run(r, o->rq, 200, o->run);
@@ -356,6 +435,12 @@ static void handle(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
     case REWARDER_OUT_NOTE:
         take_note(r, o);
         break;
+    case REWARDER_OUT_UNANNOUNCED:
+        quarantine_unannounced(r, o);
+        break;
+    case REWARDER_OUT_SHADOW:
+        keep_shadow(r, o);
+        break;
     }
     rewarder_outcome_destroy(r, o);
 }
@@ -365,6 +450,7 @@ enum err rewarder_artifact_run(struct rt_task *self, void *arg)
 {
     struct rewarder *r = arg;
     bool results_over = false, notes_over = false;
+    int64_t sweep_ns = deadline_in_ms(SWEEP_MS).at_ns;
     while (!results_over || !notes_over) {
         void *item;
         rt_task_beat(self);
@@ -386,6 +472,10 @@ enum err rewarder_artifact_run(struct rt_task *self, void *arg)
             results_over = true;
         else if (e != ERR_TIMEOUT)
             return e;
+        if (!results_over && os_now_ns() >= sweep_ns) {
+            rewarder_sweep(r, rewarder_now_ms(r));
+            sweep_ns = deadline_in_ms(SWEEP_MS).at_ns;
+        }
     }
     return ERR_OK;
 }

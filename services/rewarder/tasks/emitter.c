@@ -138,29 +138,19 @@ static void hold(struct emission *m, const char *cause)
 /* Waits until the artifact writer says that the line is durable. */
 static bool write_down(struct emitter *e, struct rewarder_outcome *o) RT_BLOCKS
 {
-    struct rt_oneshot *durable = malloc(sizeof *durable);
-    void *value = NULL;
-    if (!durable) {
+    struct rewarder_receipt *rc = rewarder_receipt_create();
+    o->receipt = rc;
+    enum err err = rc ? rt_chan_send(e->r->notes, o, deadline_in_ms(REWARDER_SEND_MS)) : ERR_NO_MEMORY;
+    if (err != ERR_OK)
         rewarder_outcome_destroy(e->r, o);
+    if (!rc)
         return false;
-    }
-    rt_oneshot_init(durable);
-    o->durable = durable;
-    if (rt_chan_send(e->r->notes, o, deadline_in_ms(REWARDER_SEND_MS)) != ERR_OK) {
-        o->durable = NULL;
-        rewarder_outcome_destroy(e->r, o);
-        rt_oneshot_fini(durable);
-        free(durable);
-        return false;
-    }
-    while (rt_oneshot_recv(durable, deadline_in_ms(1000), &value) != ERR_OK) {
+    do {
         rt_task_beat(e->self);
-        if (rt_task_canceled(e->self))
-            return false; /* the writer may still answer: the slot is left to it */
-    }
-    rt_oneshot_fini(durable);
-    free(durable);
-    return (uintptr_t)value == 1;
+        err = rewarder_receipt_await(rc, deadline_in_ms(1000));
+    } while (err == ERR_TIMEOUT);
+    rewarder_receipt_leave(rc);
+    return err == ERR_OK;
 }
 
 static void quarantine(struct emission *m, const char *kind, const char *reason,

@@ -18,14 +18,14 @@ static void fetched(void *arg, enum err e, const struct net_http_response *r)
     buf_put_bytes(f->body, r->body);
 }
 
-enum err rewarder_worker_fetch(const char *url, const char *const *headers, int64_t timeout_ms, size_t max,
+enum err rewarder_worker_fetch(const char *url, const char *const *headers, struct deadline by, size_t max,
                                int *out_status, struct buf *out_body)
 {
     struct fetch f = {.body = out_body, .err = ERR_UNAVAILABLE};
     struct net_http_request rq = {
         .url = url,
         .headers = headers,
-        .by = deadline_in_ms(timeout_ms),
+        .by = by,
         .response_max = max,
         .retry = {
             .tries = 3, .backoff_min_ms = 100, .backoff_max_ms = 250, .on_5xx = true, .on_sent = true}};

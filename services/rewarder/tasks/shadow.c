@@ -1,4 +1,5 @@
-/* Shadow runs: the same inputs under two policies, and who would gain or lose. Nothing is claimed, stored or emitted. */
+/* Shadow runs: the same inputs under two policies, and who would gain or lose. Nothing is claimed or emitted; the
+ * result is kept for a day. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,19 +137,14 @@ static void end_side(struct side *s)
     rewarder_calc_destroy(s->calc);
 }
 
-void rewarder_worker_shadow(struct rewarder *r, struct rt_task *self, struct rewarder_item *it)
+static enum err compute(struct rewarder *r, struct rt_task *self, const struct sha256 *cid,
+                        struct rewarder_shadow *s) RT_BLOCKS
 {
-    struct sha256 id;
-    memcpy(id.b, it->expected.b, 32);
-    struct rewarder_shadow *s = rewarder_shadow_find(r, &id);
-    if (!s)
-        return;
     char path[STORE_PATH_MAX];
     struct rewarder_file file = {.mapping = NULL};
     struct rewarder_rows rows;
     struct side base = {.open = false}, candidate = {.open = false};
-    atomic_store_explicit(&s->state, 1, memory_order_release);
-    rewarder_path_input(&r->files, &it->cid, ".rows", path);
+    rewarder_path_input(&r->files, cid, ".rows", path);
     enum err e = rewarder_file_load(&r->files, path, &file);
     if (e == ERR_OK)
         e = rewarder_rows_open(file.bytes, &rows);
@@ -161,7 +157,28 @@ void rewarder_worker_shadow(struct rewarder *r, struct rt_task *self, struct rew
     end_side(&base);
     end_side(&candidate);
     rewarder_file_unload(&file);
+    return e;
+}
+
+/* The artifact writer makes it durable, and only then it is done. */
+void rewarder_worker_shadow(struct rewarder *r, struct rt_task *self, struct rewarder_item *it)
+{
+    struct rewarder_shadow *s = rewarder_shadow_find(r, &it->expected);
+    if (!s)
+        return;
+    atomic_store_explicit(&s->state, REWARDER_SHADOW_COMPUTING, memory_order_release);
+    struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_SHADOW, NULL);
+    enum err e = o ? compute(r, self, &it->cid, s) : ERR_NO_MEMORY;
+    if (e == ERR_OK) {
+        o->shadow = s;
+        e = rt_chan_send(r->results, o, deadline_in_ms(REWARDER_SEND_MS));
+        if (e == ERR_OK)
+            return;
+        o->shadow = NULL;
+    }
+    if (o)
+        rewarder_outcome_destroy(r, o);
     s->failure = e;
-    atomic_store_explicit(&s->state, e == ERR_OK ? 2 : 3, memory_order_release);
+    atomic_store_explicit(&s->state, REWARDER_SHADOW_FAILED, memory_order_release);
     rewarder_shadow_unref(s);
 }

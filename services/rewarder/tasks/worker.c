@@ -7,13 +7,12 @@
 
 #include "base/check.h"
 #include "base/json_write.h"
-#include "net/http_client.h"
 #include "services/rewarder/core/snapshot.h"
 #include "services/rewarder/rewarder.h"
 #include "services/rewarder/tasks/job.h"
 #include "services/rewarder/tasks/worker.h"
 
-enum { TICK_MS = 1000, FETCH_TRIES = 3 };
+enum { TICK_MS = 1000 };
 
 /* One worker's turn with one item. */
 struct turn {
@@ -60,21 +59,6 @@ static void snapshot_details(enum err e, const struct rewarder_snapshot_error *w
         }
     }
     json_obj_end(&w);
-}
-
-static void describe_input(const struct rewarder_snapshot *s, struct rewarder_input *in)
-{
-    struct buf b;
-    snprintf(in->tenant, sizeof in->tenant, "%.*s", STR_ARG(s->rows.tenant));
-    snprintf(in->epoch, sizeof in->epoch, "%.*s", STR_ARG(s->rows.epoch));
-    in->digest = s->rows.digest;
-    in->rows = s->rows.count;
-    buf_init_fixed(&b, in->dims, sizeof in->dims - 1);
-    buf_putc(&b, '[');
-    for (unsigned d = 0; d < s->rows.dim_count; d++)
-        buf_printf(&b, "%s\"%.*s\"", d ? "," : "", STR_ARG(s->rows.dims[d]));
-    buf_putc(&b, ']');
-    in->dims[b.n] = '\0';
 }
 
 static enum err send_result(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
@@ -130,7 +114,7 @@ static void ingest(struct turn *t) RT_BLOCKS
             rewarder_outcome_destroy(r, o);
         return;
     }
-    describe_input(&snap, &o->input);
+    rewarder_worker_describe(&snap, &o->input);
     o->input.bytes = bytes;
     o->input.ndjson = it->ndjson;
     memcpy(o->spool, it->spool, sizeof o->spool);
@@ -144,156 +128,6 @@ static void ingest(struct turn *t) RT_BLOCKS
         o->rq = NULL;
         rewarder_outcome_destroy(r, o);
     }
-}
-
-/* ---- getting inputs and pool ---- */
-
-/* Fetches what was not uploaded, and has it stored like an upload. */
-struct fetched {
-    struct buf body;
-    int status;
-};
-
-static enum err fetch_inputs(struct turn *t, struct rewarder_snapshot *out_snap,
-                             const char **out_detail) RT_BLOCKS
-{
-    struct rewarder *r = t->r;
-    const struct rewarder_config *cfg = rewarder_config(r);
-    char url[1024], cid[SHA256_TEXT_CHARS], auth[4200] = "";
-    struct buf body, token;
-    int status = 0;
-    *out_detail = "the accounting server cannot be reached";
-    if (!rt_breaker_allow(&r->accounting_breaker, os_now_ns()))
-        return ERR_INPUTS_UNAVAILABLE;
-    sha256_format(&t->it->cid, cid);
-    snprintf(url, sizeof url, "%s/v1/snapshots/%s", cfg->accounting_base_url, cid);
-    buf_init(&token, 4096);
-    if (*cfg->accounting_token_file) {
-        struct store_file *f;
-        if (store_file_open(store_disk_real(), cfg->accounting_token_file, STORE_READ, &f) == ERR_OK) {
-            char text[4096];
-            size_t n = 0;
-            if (store_file_pread(f, text, sizeof text, 0, &n) == ERR_OK) {
-                while (n && (text[n - 1] == '\n' || text[n - 1] == ' '))
-                    n--;
-                snprintf(auth, sizeof auth, "Authorization: Bearer %.*s", (int)n, text);
-            }
-            store_file_close(f);
-        }
-    }
-    const char *headers[] = {*auth ? auth : NULL, NULL};
-    buf_init(&body, cfg->max_input_bytes);
-    enum err e =
-        rewarder_worker_fetch(url, headers, cfg->fetch_timeout, cfg->max_input_bytes, &status, &body);
-    if (e == ERR_OK && status < 500)
-        rt_breaker_success(&r->accounting_breaker, os_now_ns());
-    else
-        rt_breaker_failure(&r->accounting_breaker, os_now_ns());
-    buf_fini(&token);
-    struct sha256 got;
-    struct rewarder_snapshot_error why;
-    if (e != ERR_OK || status >= 500 || status == 429) {
-        e = ERR_INPUTS_UNAVAILABLE;
-    } else if (status != 200) {
-        e = ERR_INPUTS_NOT_FOUND;
-        *out_detail = "neither here nor at the accounting server";
-    } else {
-        sha256_of(body.p, body.n, &got); /* before anything is parsed */
-        e = sha256_eq(&got, &t->it->cid) ? ERR_OK : ERR_DIGEST_MISMATCH;
-        *out_detail = "the accounting server sent other bytes";
-    }
-    if (e == ERR_OK) {
-        const uint8_t *nl = memchr(body.p, '\n', body.n);
-        bool ndjson = nl && memmem(body.p, (size_t)(nl - body.p), "\"rows\"", 6) == NULL;
-        e = rewarder_snapshot_parse(buf_bytes(&body), ndjson ? REWARDER_NDJSON : REWARDER_JSON,
-                                    cfg->max_rows, out_snap, &why);
-        *out_detail = e == ERR_OK ? "" : why.reason;
-    }
-    buf_fini(&body);
-    return e;
-}
-
-struct key_change {
-    struct sha256 digest, run_key;
-};
-
-static void set_key(struct rewarder_run_info *i, void *arg)
-{
-    const struct key_change *k = arg;
-    i->digest = k->digest;
-    i->run_key = k->run_key;
-    i->has_key = true;
-}
-
-/* The inputs of a computation: mapped from the store, or fetched. */
-struct inputs {
-    struct rewarder_file file;
-    struct rewarder_snapshot snap;
-    struct rewarder_rows rows;
-    bool fetched;
-};
-
-static enum err open_inputs(struct turn *t, struct inputs *in, const char **out_detail) RT_BLOCKS
-{
-    struct rewarder *r = t->r;
-    struct rewarder_run *run = t->it->run;
-    char path[STORE_PATH_MAX];
-    struct rewarder_run_info info = rewarder_run_read(&r->registry, run);
-    if (info.state != REWARDER_SEALING) {
-        rewarder_path_input(&r->files, &info.inputs_cid, ".rows", path);
-        enum err e = rewarder_file_load(&r->files, path, &in->file);
-        *out_detail = "the stored rows are gone";
-        if (e == ERR_OK)
-            e = rewarder_rows_open(in->file.bytes, &in->rows);
-        if (e == ERR_OK && !sha256_eq(&in->rows.digest, &info.digest))
-            e = ERR_CORRUPT;
-        if (e == ERR_OK)
-            return ERR_OK;
-        REWARDER_COUNT(r, corrupt, "rows");
-        *out_detail = "the stored rows are not the ones that were uploaded";
-        return ERR_ARTIFACT_CORRUPT;
-    }
-    enum err e = fetch_inputs(t, &in->snap, out_detail);
-    if (e != ERR_OK)
-        return e;
-    in->fetched = true;
-    in->rows = in->snap.rows;
-    if (!str_eq_c(in->rows.tenant, run->tenant) || !str_eq_c(in->rows.epoch, run->epoch)) {
-        *out_detail = "the snapshot is of another tenant or epoch";
-        return ERR_EPOCH_MISMATCH;
-    }
-    struct key_change k = {.digest = in->rows.digest};
-    k.run_key = rewarder_run_key(in->rows.tenant, in->rows.epoch, &info.policy_hash, &k.digest);
-    return rewarder_run_move(&r->registry, run, REWARDER_EV_INPUTS_STORED, set_key, &k);
-}
-
-static void close_inputs(struct inputs *in)
-{
-    if (in->fetched)
-        rewarder_snapshot_fini(&in->snap);
-    rewarder_file_unload(&in->file);
-}
-
-/* An amount is taken as it is; "balance" is what the funding account has and nobody else was promised. */
-static enum err read_pool(struct turn *t, const struct rewarder_policy *p,
-                          struct rewarder_pool *out) RT_BLOCKS
-{
-    *out = (struct rewarder_pool){.declared = p->pool};
-    if (!p->pool_is_balance)
-        return ERR_OK;
-    struct rewarder_settler *reader = rewarder_worker_reader(t->r, t->self);
-    struct rewarder_funds funds;
-    if (!reader || !t->r->ledger)
-        return ERR_LEDGER_UNAVAILABLE;
-    enum err e =
-        rewarder_settler_funds(reader, str_from_c(p->funding), str_from_c(p->asset), t->self, &funds);
-    if (e != ERR_OK)
-        return e == ERR_CANCELED ? e : ERR_LEDGER_UNAVAILABLE;
-    wide_u128 owed = rewarder_registry_owed(&t->r->registry, t->it->run, str_from_c(p->funding));
-    out->declared = funds.available.units > owed ? funds.available.units - owed : 0;
-    out->from_balance = true;
-    out->ledger_seq = funds.as_of_seq;
-    return ERR_OK;
 }
 
 /* ---- computing ---- */
@@ -339,7 +173,6 @@ static void send_tickets(struct turn *t, struct rewarder_job *job, uint64_t part
             return;
         ticket->job = rewarder_job_ref(job);
         if (rt_chan_try_send(t->r->work, ticket) != ERR_OK) {
-            rewarder_job_unref(ticket->job);
             rewarder_item_destroy(t->r, ticket);
             return;
         }
@@ -392,6 +225,19 @@ static void set_pool(struct rewarder_run_info *i, void *arg)
     i->pool = *(const struct rewarder_pool *)arg;
 }
 
+/*
+ * The emitter does not take handles: nothing of this run may leave before somebody has looked. `halt` stops it at once; the
+ * quarantine follows the result through the same queue, so it is written after the seal. (In a drain the run just stays
+ * sealed and goes on at the next start.)
+ */
+static void escalate(struct turn *t) RT_BLOCKS
+{
+    struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_UNANNOUNCED, t->it->run);
+    atomic_store(&t->it->run->halt, true);
+    if (o && send_result(t->r, o) != ERR_OK)
+        rewarder_outcome_destroy(t->r, o);
+}
+
 /* The result is on its way to the writer; the emitter is told, and waits for the seal. */
 static void hand_over(struct turn *t, struct rewarder_outcome *o) RT_BLOCKS
 {
@@ -406,10 +252,10 @@ static void hand_over(struct turn *t, struct rewarder_outcome *o) RT_BLOCKS
     }
     if (!emit)
         return;
-    /* On failure the registry still knows the run: once sealed the emitter finds it there. */
     if (rt_chan_send(r->intents, rewarder_run_ref(run), deadline_in_ms(REWARDER_SEND_MS)) != ERR_OK) {
-        atomic_store(&run->halt, !svc_draining(r->svc));
         rewarder_run_unref(run);
+        if (!svc_draining(r->svc))
+            escalate(t);
     }
 }
 
@@ -449,7 +295,7 @@ static void compute_rows(struct turn *t, const struct rewarder_rows *rows) RT_BL
     struct rewarder_calc *calc = NULL;
     unsigned index = 0;
     char details[128];
-    enum err e = read_pool(t, p, &pool);
+    enum err e = rewarder_worker_pool(r, t->self, t->it, &pool);
     if (e == ERR_OK) {
         rewarder_run_edit(&r->registry, run, set_pool, &pool);
         e = rewarder_calc_create(rows, p, pool.declared, rewarder_config(r)->partition_rows, &calc, &index);
@@ -484,16 +330,16 @@ static bool compute(struct turn *t) RT_BLOCKS
 {
     struct rewarder *r = t->r;
     struct rewarder_item *it = t->it;
-    struct inputs in = {.fetched = false};
+    struct rewarder_inputs in = {.file = {.mapping = NULL}};
     const char *detail = NULL;
-    enum err e = open_inputs(t, &in, &detail);
+    enum err e = rewarder_worker_inputs(r, t->self, it, &in, &detail);
     if (e == ERR_OK)
         e = rewarder_run_move(&r->registry, it->run, REWARDER_EV_TAKEN, NULL, NULL);
     if (e == ERR_OK)
         compute_rows(t, &in.rows);
     else
         rewarder_run_fail(r, it->run, e, detail, NULL);
-    close_inputs(&in);
+    rewarder_file_unload(&in.file);
     if (it->attempts == 1) {
         it->attempts = 2;
         if (rt_chan_try_send(r->work, it) == ERR_OK)
@@ -514,7 +360,6 @@ static void work_on(struct turn *t) RT_BLOCKS
         break;
     case REWARDER_HELP:
         rewarder_job_help(it->job, t->self);
-        rewarder_job_unref(it->job);
         break;
     case REWARDER_INGEST:
         ingest(t);
@@ -538,8 +383,6 @@ static void work_on(struct turn *t) RT_BLOCKS
 /* What is left in `work` when the drain's deadline passes. */
 static void cancel_item(struct rewarder *r, struct rewarder_item *it)
 {
-    if (it->kind == REWARDER_HELP)
-        rewarder_job_unref(it->job);
     if (it->kind == REWARDER_COMPUTE)
         rewarder_run_fail(r, it->run, ERR_CANCELED, "the service is shutting down", NULL);
     answer(it, ERR_DRAINING, "the service is shutting down", (struct bytes){NULL, 0});

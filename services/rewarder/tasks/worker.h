@@ -10,8 +10,25 @@ struct rewarder_settler *rewarder_worker_reader(struct rewarder *r, struct rt_ta
 NODISCARD enum err rewarder_worker_compute(struct rewarder *r, struct rt_task *self,
                                            struct rewarder_item *it, struct rewarder_calc *calc) RT_BLOCKS;
 /* GET with three tries; ERR_OK whenever a whole response came. */
-NODISCARD enum err rewarder_worker_fetch(const char *url, const char *const *headers, int64_t timeout_ms,
+NODISCARD enum err rewarder_worker_fetch(const char *url, const char *const *headers, struct deadline by,
                                          size_t max, int *out_status, struct buf *out_body) RT_BLOCKS;
+
+struct rewarder_snapshot;
+void rewarder_worker_describe(const struct rewarder_snapshot *s, struct rewarder_input *in);
+
+/* The rows a run is computed from: rewarder_file_unload(&in->file) when done. */
+struct rewarder_inputs {
+    struct rewarder_file file;
+    struct rewarder_rows rows;
+};
+/* *out_detail says why not (static text); in->file must be unloaded also then. */
+NODISCARD enum err rewarder_worker_inputs(struct rewarder *r, struct rt_task *self,
+                                          struct rewarder_item *it, struct rewarder_inputs *in,
+                                          const char **out_detail) RT_BLOCKS;
+/* ERR_LEDGER_UNAVAILABLE, ERR_CANCELED. */
+NODISCARD enum err rewarder_worker_pool(struct rewarder *r, struct rt_task *self,
+                                        const struct rewarder_item *it,
+                                        struct rewarder_pool *out) RT_BLOCKS;
 /* Opening a run for a reader, emitting again, quarantine and release. */
 void rewarder_worker_errand(struct rewarder *r, struct rt_task *self, struct rewarder_item *it) RT_BLOCKS;
 void rewarder_worker_shadow(struct rewarder *r, struct rt_task *self, struct rewarder_item *it) RT_BLOCKS;

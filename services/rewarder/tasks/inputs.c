@@ -1,0 +1,282 @@
+/*
+ * What a computation starts from: canonical rows and a pool.
+ *
+ * Inputs that were uploaded lie in the store and are mapped (their hash is checked again). Others are fetched from the one
+ * accounting server, hashed before they are parsed, and stored by the artifact writer like an upload; only then the run goes
+ * on, from the store. Whoever calls out holds one of io_inflight permits meanwhile.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "net/http_client.h"
+#include "services/rewarder/core/snapshot.h"
+#include "services/rewarder/tasks/worker.h"
+
+static struct deadline run_deadline(const struct rewarder_item *it)
+{
+    return deadline_at_ns(it->run->deadline_ns);
+}
+
+/* ---- permits ---- */
+
+static enum err take_permit(struct rewarder *r, struct deadline by, void **out) RT_BLOCKS
+{
+    enum err e = rt_chan_recv(r->io_permits, by, out);
+    return e == ERR_CLOSED ? ERR_CANCELED : e;
+}
+
+static void give_permit(struct rewarder *r, void *permit)
+{
+    enum err e = rt_chan_try_send(r->io_permits, permit);
+    CHECK(e == ERR_OK || e == ERR_CLOSED); /* there are as many tokens as slots */
+}
+
+/* ---- fetching ---- */
+
+struct fetched {
+    struct buf body;
+    int status;
+};
+
+static void read_token(const char *path, char *out, size_t cap) RT_BLOCKS
+{
+    struct store_file *f;
+    char text[4096];
+    size_t n = 0;
+    *out = '\0';
+    if (!*path || store_file_open(store_disk_real(), path, STORE_READ, &f) != ERR_OK)
+        return;
+    if (store_file_pread(f, text, sizeof text, 0, &n) == ERR_OK) {
+        while (n && (text[n - 1] == '\n' || text[n - 1] == ' '))
+            n--;
+        snprintf(out, cap, "Authorization: Bearer %.*s", (int)n, text);
+    }
+    store_file_close(f);
+    explicit_bzero(text, sizeof text);
+}
+
+static enum err ask(struct rewarder *r, const struct rewarder_item *it, struct fetched *out) RT_BLOCKS
+{
+    const struct rewarder_config *cfg = rewarder_config(r);
+    char url[1024], cid[SHA256_TEXT_CHARS], auth[4200];
+    void *permit;
+    sha256_format(&it->cid, cid);
+    snprintf(url, sizeof url, "%s/v1/snapshots/%s", cfg->accounting_base_url, cid);
+    read_token(cfg->accounting_token_file, auth, sizeof auth);
+    const char *headers[] = {*auth ? auth : NULL, NULL};
+    struct deadline by = deadline_min(deadline_in_ms(cfg->fetch_timeout), run_deadline(it));
+    enum err e = take_permit(r, by, &permit);
+    if (e != ERR_OK)
+        return e;
+    e = rewarder_worker_fetch(url, headers, by, cfg->max_input_bytes, &out->status, &out->body);
+    give_permit(r, permit);
+    explicit_bzero(auth, sizeof auth);
+    if (e == ERR_OK && out->status < 500 && out->status != 408 && out->status != 429)
+        rt_breaker_success(&r->accounting_breaker, os_now_ns());
+    else
+        rt_breaker_failure(&r->accounting_breaker, os_now_ns());
+    if (e == ERR_TIMEOUT)
+        REWARDER_COUNT(r, io_timeouts, "fetch", "accounting");
+    return e;
+}
+
+static enum err judge(const struct rewarder_item *it, enum err asked, const struct fetched *f,
+                      const char **out_detail)
+{
+    struct sha256 got;
+    if (asked == ERR_CANCELED)
+        return asked;
+    *out_detail = "the accounting server cannot be reached";
+    if (asked != ERR_OK || f->status >= 500 || f->status == 429 || f->status == 408)
+        return ERR_INPUTS_UNAVAILABLE;
+    *out_detail = "neither here nor at the accounting server";
+    if (f->status != 200)
+        return ERR_INPUTS_NOT_FOUND;
+    *out_detail = "the accounting server sent other bytes";
+    sha256_of(f->body.p, f->body.n, &got); /* before anything is parsed */
+    return sha256_eq(&got, &it->cid) ? ERR_OK : ERR_DIGEST_MISMATCH;
+}
+
+/* ---- storing what was fetched ---- */
+
+static enum err spool(struct rewarder *r, struct bytes body, char path[STORE_PATH_MAX]) RT_BLOCKS
+{
+    struct store_file *f;
+    snprintf(path, STORE_PATH_MAX, "%s/spool/%llu", r->files.root,
+             (unsigned long long)atomic_fetch_add_explicit(&r->spool_next, 1, memory_order_relaxed));
+    enum err e = store_file_open(r->files.disk, path, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &f);
+    if (e != ERR_OK)
+        return e;
+    if (body.n)
+        e = store_file_append(f, body.p, body.n);
+    store_file_close(f);
+    return e;
+}
+
+/* Waits until the writer has it; takes the snapshot over. */
+static enum err store(struct rewarder *r, struct rt_task *self, const struct rewarder_item *it,
+                      struct rewarder_snapshot *snap, struct bytes body, bool ndjson) RT_BLOCKS
+{
+    struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_SNAPSHOT, NULL);
+    struct rewarder_receipt *rc = o ? rewarder_receipt_create() : NULL;
+    if (!rc) {
+        rewarder_snapshot_fini(snap);
+        if (o)
+            rewarder_outcome_destroy(r, o);
+        return ERR_NO_MEMORY;
+    }
+    o->receipt = rc;
+    o->input.cid = it->cid;
+    rewarder_worker_describe(snap, &o->input);
+    o->input.bytes = body.n;
+    o->input.ndjson = ndjson;
+    o->rows = snap->canonical;
+    o->rows_n = snap->canonical_bytes;
+    enum err e = spool(r, body, o->spool);
+    if (e == ERR_OK)
+        e = rt_chan_send(r->results, o, deadline_min(deadline_in_ms(REWARDER_SEND_MS), run_deadline(it)));
+    if (e != ERR_OK) {
+        (void)!store_disk_unlink(r->files.disk, o->spool);
+        rewarder_outcome_destroy(r, o);
+    }
+    while (e == ERR_OK || e == ERR_TIMEOUT) {
+        rt_task_beat(self);
+        e = rewarder_receipt_await(rc, deadline_in_ms(1000));
+        if (e == ERR_OK || (e == ERR_TIMEOUT && deadline_passed(run_deadline(it))))
+            break;
+    }
+    rewarder_receipt_leave(rc);
+    return e;
+}
+
+static enum err fetch_and_store(struct rewarder *r, struct rt_task *self, struct rewarder_item *it,
+                                const char **out_detail) RT_BLOCKS
+{
+    const struct rewarder_config *cfg = rewarder_config(r);
+    struct fetched f = {.status = 0};
+    struct rewarder_snapshot snap;
+    struct rewarder_snapshot_error why;
+    *out_detail = "the accounting server cannot be reached";
+    if (!rt_breaker_allow(&r->accounting_breaker, os_now_ns()))
+        return ERR_INPUTS_UNAVAILABLE;
+    buf_init(&f.body, cfg->max_input_bytes);
+    enum err e = judge(it, ask(r, it, &f), &f, out_detail);
+    const uint8_t *nl = e == ERR_OK && f.body.n ? memchr(f.body.p, '\n', f.body.n) : NULL;
+    bool ndjson = nl && memmem(f.body.p, (size_t)(nl - f.body.p), "\"rows\"", 6) == NULL;
+    if (e == ERR_OK) {
+        e = rewarder_snapshot_parse(buf_bytes(&f.body), ndjson ? REWARDER_NDJSON : REWARDER_JSON,
+                                    cfg->max_rows, &snap, &why);
+        *out_detail = e == ERR_OK ? "" : why.reason;
+    }
+    if (e == ERR_OK &&
+        (!str_eq_c(snap.rows.tenant, it->run->tenant) || !str_eq_c(snap.rows.epoch, it->run->epoch))) {
+        rewarder_snapshot_fini(&snap);
+        *out_detail = "the snapshot is of another tenant or epoch";
+        e = ERR_EPOCH_MISMATCH;
+    }
+    if (e == ERR_OK) {
+        *out_detail = "the snapshot could not be stored";
+        e = store(r, self, it, &snap, buf_bytes(&f.body), ndjson);
+    }
+    buf_fini(&f.body);
+    return e;
+}
+
+void rewarder_worker_describe(const struct rewarder_snapshot *s, struct rewarder_input *in)
+{
+    struct buf b;
+    snprintf(in->tenant, sizeof in->tenant, "%.*s", STR_ARG(s->rows.tenant));
+    snprintf(in->epoch, sizeof in->epoch, "%.*s", STR_ARG(s->rows.epoch));
+    in->digest = s->rows.digest;
+    in->rows = s->rows.count;
+    buf_init_fixed(&b, in->dims, sizeof in->dims - 1);
+    buf_putc(&b, '[');
+    for (unsigned d = 0; d < s->rows.dim_count; d++)
+        buf_printf(&b, "%s\"%.*s\"", d ? "," : "", STR_ARG(s->rows.dims[d]));
+    buf_putc(&b, ']');
+    in->dims[b.n] = '\0';
+}
+
+/* ---- opening ---- */
+
+struct key_change {
+    struct sha256 digest, run_key;
+};
+
+static void set_key(struct rewarder_run_info *i, void *arg)
+{
+    const struct key_change *k = arg;
+    i->digest = k->digest;
+    i->run_key = k->run_key;
+    i->has_key = true;
+}
+
+static enum err bring_in(struct rewarder *r, struct rt_task *self, struct rewarder_item *it,
+                         const struct rewarder_run_info *info, const char **out_detail) RT_BLOCKS
+{
+    struct rewarder_input in;
+    enum err e = rewarder_registry_input(&r->registry, &it->cid, &in)
+                     ? ERR_OK /* uploaded meanwhile */
+                     : fetch_and_store(r, self, it, out_detail);
+    if (e == ERR_OK && !rewarder_registry_input(&r->registry, &it->cid, &in))
+        e = ERR_INPUTS_NOT_FOUND;
+    if (e == ERR_OK && (strcmp(in.tenant, it->run->tenant) || strcmp(in.epoch, it->run->epoch)))
+        e = ERR_EPOCH_MISMATCH;
+    if (e != ERR_OK)
+        return e;
+    struct key_change k = {.digest = in.digest};
+    k.run_key =
+        rewarder_run_key(str_from_c(in.tenant), str_from_c(in.epoch), &info->policy_hash, &k.digest);
+    return rewarder_run_move(&r->registry, it->run, REWARDER_EV_INPUTS_STORED, set_key, &k);
+}
+
+enum err rewarder_worker_inputs(struct rewarder *r, struct rt_task *self, struct rewarder_item *it,
+                                struct rewarder_inputs *in, const char **out_detail)
+{
+    struct rewarder_run_info info = rewarder_run_read(&r->registry, it->run);
+    char path[STORE_PATH_MAX];
+    enum err e = info.state == REWARDER_SEALING ? bring_in(r, self, it, &info, out_detail) : ERR_OK;
+    if (e != ERR_OK)
+        return e;
+    info = rewarder_run_read(&r->registry, it->run);
+    rewarder_path_input(&r->files, &info.inputs_cid, ".rows", path);
+    e = rewarder_file_load(&r->files, path, &in->file);
+    *out_detail = "the stored rows are gone";
+    if (e == ERR_NOT_FOUND)
+        return ERR_INPUTS_NOT_FOUND; /* swept between the request and now */
+    if (e == ERR_OK)
+        e = rewarder_rows_open(in->file.bytes, &in->rows);
+    if (e == ERR_OK && sha256_eq(&in->rows.digest, &info.digest))
+        return ERR_OK;
+    REWARDER_COUNT(r, corrupt, "rows");
+    *out_detail = "the stored rows are not the ones that were uploaded";
+    return ERR_ARTIFACT_CORRUPT;
+}
+
+/* An amount is taken as it is; "balance" is what the funding account has and nobody else was promised. */
+enum err rewarder_worker_pool(struct rewarder *r, struct rt_task *self, const struct rewarder_item *it,
+                              struct rewarder_pool *out)
+{
+    const struct rewarder_policy *p = it->run->policy->policy;
+    struct rewarder_funds funds;
+    void *permit;
+    *out = (struct rewarder_pool){.declared = p->pool};
+    if (!p->pool_is_balance)
+        return ERR_OK;
+    struct rewarder_settler *reader = rewarder_worker_reader(r, self);
+    if (!reader || !r->ledger)
+        return ERR_LEDGER_UNAVAILABLE;
+    enum err e = take_permit(r, run_deadline(it), &permit);
+    if (e != ERR_OK)
+        return e == ERR_CANCELED ? e : ERR_LEDGER_UNAVAILABLE;
+    e = rewarder_settler_funds(reader, str_from_c(p->funding), str_from_c(p->asset), self, &funds);
+    give_permit(r, permit);
+    if (e != ERR_OK)
+        return e == ERR_CANCELED ? e : ERR_LEDGER_UNAVAILABLE;
+    wide_u128 owed = rewarder_registry_owed(&r->registry, it->run, str_from_c(p->funding));
+    out->declared = funds.available.units > owed ? funds.available.units - owed : 0;
+    out->from_balance = true;
+    out->ledger_seq = funds.as_of_seq;
+    return ERR_OK;
+}
