@@ -177,6 +177,7 @@ static enum err hook_open(struct svc *s, void **out_state) RT_BLOCKS
         return ERR_NO_MEMORY;
     r->svc = s;
     r->log = svc_log(s);
+    r->send_ms = REWARDER_SEND_MS;
     *out_state = r; /* also on failure: hook_close takes down what was built */
     init_breakers(r);
     const struct rewarder_config *cfg = rewarder_config(r);

@@ -57,6 +57,7 @@ struct rewarder {
     struct rt_chan *work_req, *work, *results, *intents, *notes;
     struct rt_chan *io_permits; /* one token per call that workers may have outstanding */
     struct rewarder_rates rates;
+    _Atomic int64_t send_ms; /* how long workers and emitter wait for room; relaxed; tests shorten it */
     struct ledger_client *ledger;
     bool own_ledger; /* opened by us: its I/O runs in our task ledger_io */
     struct rt_breaker ledger_breaker, accounting_breaker;
@@ -80,6 +81,11 @@ struct rewarder {
 static inline const struct rewarder_config *rewarder_config(const struct rewarder *r)
 {
     return svc_config(r->svc);
+}
+
+static inline struct deadline rewarder_send_deadline(struct rewarder *r)
+{
+    return deadline_in_ms(atomic_load_explicit(&r->send_ms, memory_order_relaxed));
 }
 
 unsigned rewarder_workers(const struct rewarder_config *cfg);

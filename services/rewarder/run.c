@@ -300,6 +300,8 @@ struct old_input {
 
 static bool is_live(const struct rewarder_run *run)
 {
+    if (run->dry)
+        return run->info.state < REWARDER_SEALED;
     return run->info.state < REWARDER_SETTLED || run->info.state == REWARDER_QUARANTINED;
 }
 

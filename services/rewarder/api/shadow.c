@@ -25,7 +25,7 @@ static bool is_done(struct rewarder_shadow *s)
 }
 
 static void reply_file(struct rewarder *r, struct net_req *rq, const struct rewarder_shadow *s,
-                       const char *name, const char *type)
+                       const char *name, const char *type) RT_BLOCKS
 {
     struct rewarder_file file;
     char path[STORE_PATH_MAX];
@@ -36,7 +36,8 @@ static void reply_file(struct rewarder *r, struct net_req *rq, const struct rewa
         net_reply_problem(rq, ERR_NOT_FOUND, "no such shadow run");
 }
 
-static void reply_shadow(struct rewarder *r, struct net_req *rq, int status, struct rewarder_shadow *s)
+static void reply_shadow(struct rewarder *r, struct net_req *rq, int status,
+                         struct rewarder_shadow *s) RT_BLOCKS
 {
     char id[SHA256_HEX_CHARS], location[128];
     struct buf b;
@@ -75,7 +76,7 @@ static struct rewarder_shadow *make_shadow(struct rewarder *r, const struct rewa
 
 static void start_shadow(struct rewarder *r, struct net_req *rq, const struct api_caller *who,
                          const struct rewarder_input *in, struct rewarder_policy_ref *base,
-                         struct rewarder_policy_ref *candidate)
+                         struct rewarder_policy_ref *candidate) RT_BLOCKS
 {
     struct sha256 id = rewarder_shadow_id(&base->policy->hash, &candidate->policy->hash, &in->digest);
     struct rewarder_shadow *s = rewarder_shadow_find(r, &id);

@@ -140,7 +140,7 @@ static bool write_down(struct emitter *e, struct rewarder_outcome *o) RT_BLOCKS
 {
     struct rewarder_receipt *rc = rewarder_receipt_create();
     o->receipt = rc;
-    enum err err = rc ? rt_chan_send(e->r->notes, o, deadline_in_ms(REWARDER_SEND_MS)) : ERR_NO_MEMORY;
+    enum err err = rc ? rt_chan_send(e->r->notes, o, rewarder_send_deadline(e->r)) : ERR_NO_MEMORY;
     if (err != ERR_OK)
         rewarder_outcome_destroy(e->r, o);
     if (!rc)

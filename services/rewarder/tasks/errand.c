@@ -92,7 +92,7 @@ static void note(struct rewarder *r, struct rewarder_item *it, struct rewarder_o
 {
     o->rq = it->rq;
     it->rq = NULL;
-    if (rt_chan_send(r->results, o, deadline_in_ms(REWARDER_SEND_MS)) == ERR_OK)
+    if (rt_chan_send(r->results, o, rewarder_send_deadline(r)) == ERR_OK)
         return;
     if (o->rq)
         net_reply_problem(o->rq, ERR_UNAVAILABLE, "it could not be written in time");

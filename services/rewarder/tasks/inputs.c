@@ -135,7 +135,7 @@ static enum err store(struct rewarder *r, struct rt_task *self, const struct rew
     o->rows_n = snap->canonical_bytes;
     enum err e = spool(r, body, o->spool);
     if (e == ERR_OK)
-        e = rt_chan_send(r->results, o, deadline_min(deadline_in_ms(REWARDER_SEND_MS), run_deadline(it)));
+        e = rt_chan_send(r->results, o, deadline_min(rewarder_send_deadline(r), run_deadline(it)));
     if (e != ERR_OK) {
         (void)!store_disk_unlink(r->files.disk, o->spool);
         rewarder_outcome_destroy(r, o);

@@ -171,7 +171,7 @@ void rewarder_worker_shadow(struct rewarder *r, struct rt_task *self, struct rew
     enum err e = o ? compute(r, self, &it->cid, s) : ERR_NO_MEMORY;
     if (e == ERR_OK) {
         o->shadow = s;
-        e = rt_chan_send(r->results, o, deadline_in_ms(REWARDER_SEND_MS));
+        e = rt_chan_send(r->results, o, rewarder_send_deadline(r));
         if (e == ERR_OK)
             return;
         o->shadow = NULL;

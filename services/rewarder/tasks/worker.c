@@ -63,7 +63,7 @@ static void snapshot_details(enum err e, const struct rewarder_snapshot_error *w
 
 static enum err send_result(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
 {
-    enum err e = rt_chan_send(r->results, o, deadline_in_ms(REWARDER_SEND_MS));
+    enum err e = rt_chan_send(r->results, o, rewarder_send_deadline(r));
     if (e != ERR_OK)
         obs_counter_inc(obs_counter(r->metrics[REWARDER_M_dropped_results]));
     return e;
@@ -252,7 +252,7 @@ static void hand_over(struct turn *t, struct rewarder_outcome *o) RT_BLOCKS
     }
     if (!emit)
         return;
-    if (rt_chan_send(r->intents, rewarder_run_ref(run), deadline_in_ms(REWARDER_SEND_MS)) != ERR_OK) {
+    if (rt_chan_send(r->intents, rewarder_run_ref(run), rewarder_send_deadline(r)) != ERR_OK) {
         rewarder_run_unref(run);
         if (!svc_draining(r->svc))
             escalate(t);

@@ -1,0 +1,639 @@
+/* The rewarder's queues filled to their policies, its deadlines, rates and retention, and half of its workers failing. */
+#include <dirent.h>
+#include <zlib.h>
+
+#include "fixture.h"
+
+/* ---- holding workers, emitter and writer still ---- */
+
+struct gate {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    unsigned inside;
+    bool open;
+};
+static struct gate gate = {.mutex = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER};
+
+/* Stands in for a GET whose run had to be opened: keeps its worker until the gate opens. */
+static void stay(struct net_req *rq, void *ctx)
+{
+    (void)rq;
+    (void)ctx;
+    pthread_mutex_lock(&gate.mutex);
+    gate.inside++;
+    pthread_cond_broadcast(&gate.cond);
+    while (!gate.open)
+        pthread_cond_wait(&gate.cond, &gate.mutex);
+    gate.inside--;
+    pthread_cond_broadcast(&gate.cond);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static struct rewarder *state_of(struct fixture *f)
+{
+    return svc_state(f->svc);
+}
+
+/* All workers are busy when it returns. The run must be sealed. */
+static void hold_workers(struct fixture *f, const char *epoch)
+{
+    struct rewarder *r = state_of(f);
+    unsigned n = rewarder_workers(rewarder_config(r));
+    gate.open = false;
+    for (unsigned i = 0; i < n; i++) {
+        struct rewarder_item *it = rewarder_item_create(REWARDER_READ, NULL);
+        it->run = rewarder_registry_find(&r->registry, STR("default"), str_from_c(epoch), false);
+        it->again = stay;
+        assert_int_equal(rt_chan_try_send(r->work, it), ERR_OK);
+    }
+    pthread_mutex_lock(&gate.mutex);
+    while (gate.inside < n)
+        pthread_cond_wait(&gate.cond, &gate.mutex);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+static void release_workers(void)
+{
+    pthread_mutex_lock(&gate.mutex);
+    gate.open = true;
+    pthread_cond_broadcast(&gate.cond);
+    while (gate.inside)
+        pthread_cond_wait(&gate.cond, &gate.mutex);
+    pthread_mutex_unlock(&gate.mutex);
+}
+
+/* A job that ends at once when somebody takes it: its inputs are not there. */
+static struct rewarder_item *dud(void)
+{
+    struct rewarder_item *it = rewarder_item_create(REWARDER_COMPUTE, NULL);
+    it->run = rewarder_run_create(STR("default"), STR("dud"), false);
+    it->run->info.state = REWARDER_QUEUED;
+    it->run->deadline_ns = deadline_never().at_ns;
+    return it;
+}
+
+static uint64_t counted(struct fixture *f, enum rewarder_metric m, const char *label)
+{
+    struct obs_family *fam = state_of(f)->metrics[m];
+    return label ? obs_counter_value(OBS_COUNTER_OF(fam, label)) : obs_counter_value(obs_counter(fam));
+}
+
+static bool ready(struct fixture *f) RT_BLOCKS
+{
+    struct answer a;
+    call(f, "GET", "/readyz", NULL, NULL, NULL, &a);
+    buf_fini(&a.body);
+    return a.status == 200;
+}
+
+static void await_ready(struct fixture *f, bool wanted) RT_BLOCKS
+{
+    struct deadline by = deadline_in_ms(4 * PATIENCE_MS);
+    while (ready(f) != wanted)
+        if (deadline_passed(by))
+            fail_msg("readiness did not become %d", wanted);
+}
+
+static void call_with(struct fixture *f, const char *method, const char *path, const char *header,
+                      struct bytes body, struct answer *a) RT_BLOCKS
+{
+    char url[512], bearer[8300];
+    snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", f->token);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d%s", svc_port(f->svc), path);
+    const char *headers[] = {bearer, "Content-Type: application/json", header, NULL};
+    memset(a, 0, sizeof *a);
+    buf_init(&a->body, 64 << 20);
+    struct net_http_request rq = {.method = method,
+                                  .url = url,
+                                  .headers = headers,
+                                  .body = body,
+                                  .by = deadline_in_ms(PATIENCE_MS),
+                                  .response_max = 64 << 20};
+    assert_int_equal(net_http_once(&rq, NULL, keep, a), ERR_OK);
+}
+
+/* ---- queues ---- */
+
+static void work_full_twice_is_503_and_counted_and_readiness_toggles(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct rewarder *r = state_of(f);
+    char cid[80];
+    settle(f, "e0", 3, "weekly");
+    put_inputs(f, "e1", 3, cid);
+    await_ready(f, true);
+    hold_workers(f, "e0");
+    enum err e = ERR_OK;
+    size_t sent = 0;
+    while (e == ERR_OK) {
+        struct rewarder_item *it = dud();
+        e = rt_chan_try_send(r->work, it);
+        sent += e == ERR_OK;
+        if (e != ERR_OK)
+            rewarder_item_destroy(r, it);
+    }
+    assert_int_equal(e, ERR_BUSY);
+    assert_int_equal(sent, 512);
+    uint64_t dropped = counted(f, REWARDER_M_queue_dropped, "work");
+    json_t *o = compute(f, "e1", cid, "weekly", 503);
+    assert_string_equal(text(o, "code"), "unavailable");
+    json_decref(o);
+    assert_int_equal(counted(f, REWARDER_M_queue_dropped, "work"), dropped + 1);
+    await_ready(f, false);
+    release_workers();
+    await_ready(f, true);
+    /* the failed run claims nothing */
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_decref(await_state(f, "e1", "settled"));
+}
+
+/* The emitter hangs in a call to the ledger: handles fill `intents`, the next worker waits its time, then gives up. */
+static void a_run_the_emitter_does_not_take_is_quarantined_and_pays_nothing(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct rewarder *r = state_of(f);
+    char cid[80];
+    put_inputs(f, "e0", 3, cid);
+    pthread_mutex_lock(&f->ledger->mutex);
+    json_decref(compute(f, "e0", cid, "weekly", 202));
+    json_decref(await_state(f, "e0", "emitting"));
+    struct rewarder_run *run = rewarder_registry_find(&r->registry, STR("default"), STR("e0"), false);
+    enum err e = ERR_OK;
+    while (e == ERR_OK) {
+        e = rt_chan_try_send(r->intents, rewarder_run_ref(run));
+        if (e != ERR_OK)
+            rewarder_run_unref(run);
+    }
+    rewarder_run_unref(run);
+    assert_int_equal(e, ERR_BUSY);
+    assert_true(rt_chan_stats(r->intents).capacity == 512);
+    put_inputs(f, "e1", 3, cid);
+    r->send_ms = 100;
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_t *o = await_state(f, "e1", "quarantined");
+    assert_string_equal(text(json_object_get(o, "quarantine"), "kind"), "emit_unavailable");
+    json_decref(o);
+    r->send_ms = REWARDER_SEND_MS;
+    pthread_mutex_unlock(&f->ledger->mutex);
+    json_decref(await_state(f, "e0", "settled"));
+    assert_int_equal(paid_in(f->ledger), 3);
+    /* it survives a restart, and a release pays it */
+    assert_int_equal(stop(f), 0);
+    start(f);
+    json_decref(await_state(f, "e1", "quarantined"));
+    json_decref(
+        post(f, "/rewarder/epochs/e1/release", "{\"action\":\"resume\",\"reason\":\"looked\"}", 200));
+    json_decref(await_state(f, "e1", "settled"));
+    assert_int_equal(paid_in(f->ledger), 6);
+}
+
+static void note_artifact(void *ctx, const struct rt_task_info *info)
+{
+    if (!strcmp(info->name, "artifact"))
+        *(enum rt_task_state *)ctx = info->state;
+}
+
+/* `results` is full for longer than a worker waits: the run fails, the loss is counted, nothing is emitted. */
+static void a_result_nobody_writes_is_counted_and_its_run_fails(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct rewarder *r = state_of(f);
+    char cid[80], epoch[16];
+    uint64_t before = counted(f, REWARDER_M_dropped_results, NULL);
+    r->send_ms = 10;
+    for (unsigned tries = 0; tries < 8 && counted(f, REWARDER_M_dropped_results, NULL) == before; tries++) {
+        enum rt_task_state is = RT_TASK_NEW;
+        snprintf(epoch, sizeof epoch, "e%u", tries);
+        put_inputs(f, epoch, 3, cid);
+        (void)!rt_supervisor_fail(svc_supervisor(f->svc), "artifact");
+        struct deadline by = deadline_in_ms(PATIENCE_MS);
+        while (is != RT_TASK_BACKOFF && !deadline_passed(by))
+            rt_supervisor_each(svc_supervisor(f->svc), note_artifact, &is);
+        enum err e = ERR_OK;
+        while (e == ERR_OK) {
+            struct rewarder_item *it = dud(); /* of which only the run is used */
+            struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_UNANNOUNCED, it->run);
+            rewarder_item_destroy(r, it);
+            e = rt_chan_try_send(r->results, o);
+            if (e != ERR_OK)
+                rewarder_outcome_destroy(r, o);
+        }
+        json_decref(compute(f, epoch, cid, "weekly", 202));
+        char path[64];
+        snprintf(path, sizeof path, "/rewarder/epochs/%s", epoch);
+        for (;;) { /* settled: the writer was back too soon, try again */
+            json_t *o = get(f, path, 200);
+            bool over = !strcmp(text(o, "state"), "settled") || !strcmp(text(o, "state"), "failed");
+            json_decref(o);
+            if (over)
+                break;
+        }
+    }
+    r->send_ms = REWARDER_SEND_MS;
+    assert_true(counted(f, REWARDER_M_dropped_results, NULL) > before);
+    json_t *o = await_state(f, epoch, "failed");
+    assert_string_equal(text(json_object_get(o, "failure"), "code"), "unavailable");
+    json_decref(o);
+    json_decref(compute(f, epoch, cid, "weekly", 202));
+    json_decref(await_state(f, epoch, "settled"));
+}
+
+/* ---- deadlines ---- */
+
+static void a_job_past_its_callers_deadline_fails_and_pays_nothing(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80], body[256];
+    struct answer a;
+    settle(f, "e0", 3, "weekly");
+    put_inputs(f, "e1", 3, cid);
+    hold_workers(f, "e0");
+    snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"weekly\"}", cid);
+    struct deadline by = deadline_in_ms(1500);
+    call_with(f, "POST", "/rewarder/epochs/e1/compute", "Request-Timeout: 1500ms",
+              bytes_of(body, strlen(body)), &a);
+    assert_int_equal(a.status, 202);
+    buf_fini(&a.body);
+    while (!deadline_passed(by))
+        json_decref(get(f, "/rewarder/epochs/e1", 200));
+    release_workers();
+    json_t *o = await_state(f, "e1", "failed");
+    assert_string_equal(text(json_object_get(o, "failure"), "code"), "timeout");
+    json_decref(o);
+    assert_int_equal(paid_in(f->ledger), 3);
+    /* without a deadline of the caller's the same job is done */
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_decref(await_state(f, "e1", "settled"));
+}
+
+static void note_scheduler(void *ctx, const struct rt_task_info *info)
+{
+    if (!strcmp(info->name, "scheduler"))
+        *(enum rt_task_state *)ctx = info->state;
+}
+
+/* The scheduler is away for at least 100 ms; the caller has 40. What it finds later has nobody waiting: withdrawn. */
+static void no_verdict_in_time_is_503_and_nothing_is_admitted(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80], body[256];
+    struct answer a;
+    enum rt_task_state is = RT_TASK_NEW;
+    put_inputs(f, "e1", 3, cid);
+    snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"weekly\"}", cid);
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    (void)!rt_supervisor_fail(svc_supervisor(f->svc), "scheduler");
+    while (is != RT_TASK_BACKOFF && !deadline_passed(by))
+        rt_supervisor_each(svc_supervisor(f->svc), note_scheduler, &is);
+    call_with(f, "POST", "/rewarder/epochs/e1/compute", "Request-Timeout: 40ms",
+              bytes_of(body, strlen(body)), &a);
+    assert_int_equal(a.status, 503);
+    buf_fini(&a.body);
+    settle(f, "e2", 3, "weekly"); /* it came after e1's request in the queue */
+    call(f, "GET", "/rewarder/epochs/e1", NULL, NULL, NULL, &a);
+    assert_int_equal(a.status, 404);
+    buf_fini(&a.body);
+    assert_int_equal(paid_in(f->ledger), 3);
+}
+
+/* ---- breaches ---- */
+
+static void an_overflowing_epoch_is_quarantined_without_a_call_to_the_ledger(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct buf b;
+    struct answer a;
+    char cid[80];
+    buf_init(&b, 1 << 20);
+    buf_puts(&b, "{\"snapshot\":1,\"tenant\":\"default\",\"epoch\":\"e1\",\"dims\":[\"points\",\"more\"],"
+                 "\"count\":64}\n");
+    for (unsigned i = 0; i < 64; i++)
+        buf_printf(&b, "[\"acct:%u\",9223372036854775807,1]\n", i);
+    call(f, "PUT", "/rewarder/inputs", buf_cstr(&b), "application/x-ndjson", NULL, &a);
+    assert_int_equal(a.status, 201);
+    buf_fini(&b);
+    json_t *o = json_of(&a);
+    snprintf(cid, sizeof cid, "%s", text(o, "cid"));
+    json_decref(o);
+    uint64_t calls = f->ledger->calls;
+    json_decref(compute(f, "e1", cid, "huge", 202));
+    o = await_state(f, "e1", "quarantined");
+    assert_string_equal(text(json_object_get(o, "quarantine"), "kind"), "overflow");
+    json_decref(o);
+    json_decref(post(f, "/rewarder/epochs/e1/emit", "{}", 409));
+    o = post(f, "/rewarder/epochs/e1/release", "{\"action\":\"resume\",\"reason\":\"please\"}", 409);
+    json_decref(o);
+    assert_int_equal(stop(f), 0);
+    start(f);
+    json_decref(await_state(f, "e1", "quarantined"));
+    assert_int_equal(f->ledger->calls, calls);
+    assert_int_equal(paid_in(f->ledger), 0);
+}
+
+/* ---- workers ---- */
+
+static unsigned threads(void)
+{
+    unsigned n = 0;
+    DIR *d = opendir("/proc/self/task");
+    for (struct dirent *e; (e = readdir(d));)
+        n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+struct load {
+    struct fixture *f;
+    unsigned first;
+};
+
+enum { LOAD_EPOCHS = 10 };
+
+static void *send_load(void *arg) RT_BLOCKS
+{
+    struct load *l = arg;
+    char cid[80], epoch[16];
+    for (unsigned i = 0; i < LOAD_EPOCHS; i++) {
+        snprintf(epoch, sizeof epoch, "k%u", l->first + i);
+        put_inputs(l->f, epoch, 2500, cid);
+        json_decref(compute(l->f, epoch, cid, "floored", 202));
+    }
+    return NULL;
+}
+
+static uint64_t restarts(struct fixture *f)
+{
+    struct buf b;
+    uint64_t n = 0;
+    buf_init(&b, 16 << 20);
+    obs_metrics_render(svc_metrics(f->svc), &b);
+    for (const char *p = buf_cstr(&b); (p = strstr(p, "\nservice_restarts_total{")); p++) {
+        const char *end = strchr(p + 1, '\n'), *kind = strstr(p, "task=\"worker");
+        if (kind && kind < end)
+            n += strtoull(strchr(p, '}') + 2, NULL, 10);
+    }
+    buf_fini(&b);
+    return n;
+}
+
+/* Half of the workers fail under load, again and again, at least 100 ms apart: jobs are done all the same, nothing leaks. */
+static void half_of_the_workers_fail_under_load_and_every_job_is_done(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    assert_int_equal(stop(f), 0);
+    unsigned without = threads();
+    f->flags[3] = "concurrency.compute_workers=4";
+    start(f);
+    enum { SENDERS = 3 };
+    struct load loads[SENDERS];
+    pthread_t senders[SENDERS];
+    for (unsigned i = 0; i < SENDERS; i++) {
+        loads[i] = (struct load){f, i * 100};
+        assert_int_equal(pthread_create(&senders[i], NULL, send_load, &loads[i]), 0);
+    }
+    uint64_t wanted = 6;
+    struct deadline by = deadline_in_ms(4 * PATIENCE_MS);
+    while (restarts(f) < wanted && !deadline_passed(by)) {
+        (void)!rt_supervisor_fail(svc_supervisor(f->svc), "worker-0");
+        (void)!rt_supervisor_fail(svc_supervisor(f->svc), "worker-1");
+        json_decref(get(f, "/rewarder/epochs", 200));
+    }
+    assert_true(restarts(f) >= wanted);
+    for (unsigned i = 0; i < SENDERS; i++)
+        pthread_join(senders[i], NULL);
+    for (unsigned i = 0; i < SENDERS; i++) {
+        for (unsigned k = 0; k < LOAD_EPOCHS; k++) {
+            char epoch[16], path[64];
+            snprintf(epoch, sizeof epoch, "k%u", i * 100 + k);
+            snprintf(path, sizeof path, "/rewarder/epochs/%s", epoch);
+            for (;;) {
+                json_t *o = get(f, path, 200);
+                bool failed = !strcmp(text(o, "state"), "failed"),
+                     done = !strcmp(text(o, "state"), "settled");
+                if (failed) /* its second worker failed too: said so, and it may be asked for again */
+                    assert_string_equal(text(json_object_get(o, "failure"), "code"), "canceled");
+                char cid[80];
+                snprintf(cid, sizeof cid, "%s", text(o, "inputs_cid"));
+                json_decref(o);
+                if (failed)
+                    json_decref(compute(f, epoch, cid, "floored", 202));
+                if (done)
+                    break;
+            }
+        }
+    }
+    assert_true(f->ledger->available.units == 1000000 - SENDERS * LOAD_EPOCHS * 1000);
+    assert_int_equal(stop(f), 0);
+    assert_int_equal(threads(), without);
+    start(f);
+}
+
+/* ---- rates ---- */
+
+static void tenants_over_their_rate_wait_with_retry_after(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct answer a;
+    unsigned ok = 0, limited = 0;
+    assert_int_equal(stop(f), 0);
+    f->flags[f->flag_n++] = "limits.tenant_rps=5";
+    start(f);
+    for (unsigned i = 0; i < 60; i++) {
+        call(f, "GET", "/rewarder/epochs", NULL, NULL, NULL, &a);
+        ok += a.status == 200;
+        limited += a.status == 429 && a.retry_after[0] >= '1';
+        buf_fini(&a.body);
+    }
+    assert_int_equal(ok + limited, 60);
+    assert_true(ok >= 5 && limited > 0);
+    assert_int_equal(counted(f, REWARDER_M_rate, "tenant"), limited);
+    f->flags[f->flag_n - 1] = "limits.rps=5";
+    f->flags[f->flag_n++] = "limits.burst=2";
+    assert_int_equal(stop(f), 0);
+    start(f);
+    for (unsigned i = 0; i < 60; i++) {
+        call(f, "GET", "/rewarder/epochs", NULL, NULL, "nonsense",
+             &a); /* counted before anybody is known */
+        limited += a.status == 429;
+        assert_true(a.status == 429 || a.status == 401);
+        buf_fini(&a.body);
+    }
+    assert_true(counted(f, REWARDER_M_rate, "all") > 0);
+    f->flag_n -= 2;
+}
+
+/* ---- uploads ---- */
+
+static void a_gzip_upload_is_stored_decoded_under_the_id_of_its_text(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct buf b;
+    struct answer a;
+    struct sha256 want;
+    char cid[SHA256_TEXT_CHARS], path[128], bearer[8300], url[128];
+    static uint8_t packed[1 << 20];
+    snapshot("default", "e1", 9000, &b);
+    sha256_of(b.p, b.n, &want);
+    sha256_format(&want, cid);
+    z_stream z = {.next_in = b.p, .avail_in = (uInt)b.n, .next_out = packed, .avail_out = sizeof packed};
+    assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    deflateEnd(&z);
+    snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", f->token);
+    snprintf(url, sizeof url, "http://127.0.0.1:%d/rewarder/inputs", svc_port(f->svc));
+    const char *headers[] = {bearer, "Content-Type: application/x-ndjson", "Content-Encoding: gzip", NULL};
+    memset(&a, 0, sizeof a);
+    buf_init(&a.body, 1 << 20);
+    struct net_http_request rq = {.method = "PUT",
+                                  .url = url,
+                                  .headers = headers,
+                                  .body = bytes_of(packed, z.total_out),
+                                  .by = deadline_in_ms(PATIENCE_MS),
+                                  .response_max = 1 << 20};
+    assert_int_equal(net_http_once(&rq, NULL, keep, &a), ERR_OK);
+    assert_int_equal(a.status, 201);
+    json_t *o = json_of(&a);
+    assert_string_equal(text(o, "cid"), cid);
+    json_decref(o);
+    snprintf(path, sizeof path, "/rewarder/inputs/%s", cid);
+    call(f, "GET", path, NULL, NULL, NULL, &a);
+    assert_true(bytes_eq(buf_bytes(&a.body), buf_bytes(&b)));
+    buf_fini(&a.body);
+    buf_fini(&b);
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_decref(await_state(f, "e1", "settled"));
+}
+
+/* ---- retention ---- */
+
+static void expect_status(struct fixture *f, const char *path, int status) RT_BLOCKS
+{
+    struct answer a;
+    call(f, "GET", path, NULL, NULL, NULL, &a);
+    if (a.status != status)
+        fail_msg("GET %s: %d, not %d", path, a.status, status);
+    buf_fini(&a.body);
+}
+
+static void swept_runs_stay_claimed_and_unsettled_ones_keep_their_inputs(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    const int64_t hour = 3600000;
+    char cid[80], held_cid[80], other[80], path[128], body[256];
+    struct answer a;
+    assert_int_equal(stop(f), 0);
+    f->flags[f->flag_n++] = "retain_runs=1h";
+    f->flags[f->flag_n++] = "retain_inputs=1h";
+    start(f);
+    settle(f, "e1", 20, "weekly");
+    put_inputs(f, "e1", 20, cid);
+    snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"weekly\",\"dry_run\":true}", cid);
+    json_decref(post(f, "/rewarder/epochs/e1/compute", body, 202));
+    json_t *o;
+    do {
+        o = get(f, "/rewarder/epochs/e1?dry_run=true", 200);
+        a.status = strcmp(text(o, "state"), "sealed");
+        json_decref(o);
+    } while (a.status);
+    fake_ledger_set_down(f->ledger, true);
+    put_inputs(f, "e2", 20, held_cid);
+    json_decref(compute(f, "e2", held_cid, "weekly", 202));
+    json_decref(await_state(f, "e2", "held"));
+    struct rewarder *r = state_of(f);
+    int64_t now = rewarder_now_ms(r);
+    rewarder_sweep(r, now + hour / 2); /* too early */
+    expect_status(f, "/rewarder/epochs/e1/artifacts/run.json", 200);
+    rewarder_sweep(r, now + 2 * hour);
+    expect_status(f, "/rewarder/epochs/e1/artifacts/run.json", 404);
+    expect_status(f, "/rewarder/epochs/e1/payouts?account=acct:00001", 404);
+    expect_status(f, "/rewarder/epochs/e1?dry_run=true", 200); /* a day, not an hour */
+    snprintf(path, sizeof path, "/rewarder/inputs/%s", cid);
+    expect_status(f, path, 404);
+    snprintf(path, sizeof path, "/rewarder/inputs/%s", held_cid);
+    expect_status(f, path, 200);
+    rewarder_sweep(r, now + 25 * hour);
+    expect_status(f, "/rewarder/epochs/e1?dry_run=true", 404);
+    /* after a restart as before: settled, claimed, paid once */
+    for (unsigned i = 0; i < 2; i++) {
+        o = await_state(f, "e1", "settled");
+        assert_true(json_is_true(json_object_get(o, "swept")));
+        json_decref(o);
+        put_inputs(f, "e1", 21, other);
+        json_decref(compute(f, "e1", other, "weekly", 409));
+        if (i == 0) {
+            assert_int_equal(stop(f), 0);
+            fake_ledger_set_down(f->ledger, false);
+            start(f);
+        }
+    }
+    json_decref(await_state(f, "e2", "settled"));
+    assert_int_equal(paid_in(f->ledger), 40);
+}
+
+static void failures_are_forgotten_after_a_day(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80];
+    put_inputs(f, "e1", 5, cid);
+    json_decref(compute(f, "e1", cid, "huge", 202));
+    json_decref(await_state(f, "e1", "failed"));
+    rewarder_sweep(state_of(f), rewarder_now_ms(state_of(f)) + 23 * INT64_C(3600000));
+    json_decref(get(f, "/rewarder/epochs/e1", 200));
+    rewarder_sweep(state_of(f), rewarder_now_ms(state_of(f)) + 25 * INT64_C(3600000));
+    expect_status(f, "/rewarder/epochs/e1", 404);
+}
+
+static void a_finished_shadow_run_survives_a_restart_and_goes_after_a_day(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80], path[128], csv[140], body[1024];
+    struct answer before, after;
+    put_inputs(f, "e1", 50, cid);
+    snprintf(body, sizeof body,
+             "{\"inputs_cid\":\"%s\",\"against\":\"weekly\",\"policy\":{\"v\":1,\"id\":\"cand\",\"asset\":"
+             "\"ron\","
+             "\"funding_account\":\"pool:rewards\",\"dust_account\":\"pool:dust\",\"pool\":\"2000\","
+             "\"rounding\":\"floor\",\"weights\":[{\"dim\":\"points\",\"num\":1,\"den\":1}]}}",
+             cid);
+    json_t *o = post(f, "/rewarder/shadow", body, 202);
+    snprintf(path, sizeof path, "/rewarder/shadow/%s", text(o, "shadow_id"));
+    snprintf(csv, sizeof csv, "%s/diff.csv", path);
+    while (strcmp(text(o, "state"), "done")) {
+        json_decref(o);
+        o = get(f, path, 200);
+    }
+    json_decref(o);
+    call(f, "GET", csv, NULL, NULL, NULL, &before);
+    assert_int_equal(stop(f), 0);
+    start(f);
+    o = get(f, path, 200);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "diff"), "gained")), 50);
+    json_decref(o);
+    call(f, "GET", csv, NULL, NULL, NULL, &after);
+    assert_true(before.body.n > 50 && bytes_eq(buf_bytes(&before.body), buf_bytes(&after.body)));
+    buf_fini(&before.body);
+    buf_fini(&after.body);
+    json_decref(post(f, "/rewarder/shadow", body, 200));
+    rewarder_sweep(state_of(f), rewarder_now_ms(state_of(f)) + 25 * INT64_C(3600000));
+    expect_status(f, path, 404);
+    expect_status(f, csv, 404);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(work_full_twice_is_503_and_counted_and_readiness_toggles),
+        TEST(a_run_the_emitter_does_not_take_is_quarantined_and_pays_nothing),
+        TEST(a_result_nobody_writes_is_counted_and_its_run_fails),
+        TEST(a_job_past_its_callers_deadline_fails_and_pays_nothing),
+        TEST(no_verdict_in_time_is_503_and_nothing_is_admitted),
+        TEST(an_overflowing_epoch_is_quarantined_without_a_call_to_the_ledger),
+        TEST(half_of_the_workers_fail_under_load_and_every_job_is_done),
+        TEST(tenants_over_their_rate_wait_with_retry_after),
+        TEST(a_gzip_upload_is_stored_decoded_under_the_id_of_its_text),
+        TEST(swept_runs_stay_claimed_and_unsettled_ones_keep_their_inputs),
+        TEST(failures_are_forgotten_after_a_day),
+        TEST(a_finished_shadow_run_survives_a_restart_and_goes_after_a_day),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
