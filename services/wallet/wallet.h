@@ -263,6 +263,11 @@ NODISCARD enum err wallet_janitor_run(struct rt_task *self, void *wallet) RT_BLO
 NODISCARD enum err wallet_audit_run(struct rt_task *self, void *wallet) RT_BLOCKS;
 NODISCARD enum err wallet_metrics_run(struct rt_task *self, void *wallet) RT_BLOCKS;
 
+/* One turn of their loops; false: there was nothing to do. Models turn them by hand. */
+bool wallet_worker_step(struct wallet_worker *k);
+bool wallet_worker_ended(const struct wallet_worker *k); /* closed, and nothing is left */
+bool wallet_resolver_step(struct wallet *w);
+
 extern const struct net_route wallet_routes[];
 extern const struct svc_def wallet_svc;
 

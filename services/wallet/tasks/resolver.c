@@ -85,7 +85,7 @@ static void looked(struct wallet *w, struct wallet_job *j)
     CHECK(heap_push(&r->waiting, &j->doubt) == ERR_OK); /* reserved for all jobs */
 }
 
-static bool step(struct wallet *w)
+bool wallet_resolver_step(struct wallet *w)
 {
     struct wallet_resolver *r = &w->resolver;
     void *items[TAKE];
@@ -122,7 +122,7 @@ enum err wallet_resolver_run(struct rt_task *self, void *arg)
     for (;;) {
         uint64_t noted = wallet_bell_note(&r->bell);
         rt_task_beat(self);
-        if (step(w))
+        if (wallet_resolver_step(w))
             continue;
         /* Workers are gone before the queue is closed: nobody waits for what is left. */
         if (rt_chan_is_closed(r->doubt) && r->outstanding == 0)

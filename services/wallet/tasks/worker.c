@@ -447,9 +447,10 @@ static void abandon(struct wallet_worker *k)
     }
 }
 
-static bool empty(const struct wallet_worker *k)
+bool wallet_worker_ended(const struct wallet_worker *k)
 {
-    return k->chains.parked == 0 && k->chains.out == 0;
+    return rt_chan_is_closed(k->work) && rt_chan_depth(k->work) == 0 && k->chains.parked == 0 &&
+           k->chains.out == 0;
 }
 
 /* With every request out and the next one full, what comes waits in work_tx, where a full queue is told at once. */
@@ -474,7 +475,7 @@ static bool take_work(struct wallet_worker *k)
     return some;
 }
 
-static bool step(struct wallet_worker *k)
+bool wallet_worker_step(struct wallet_worker *k)
 {
     void *items[TAKE];
     size_t n;
@@ -505,9 +506,9 @@ enum err wallet_worker_run(struct rt_task *self, void *arg)
     for (;;) {
         uint64_t noted = wallet_bell_note(&k->bell);
         rt_task_beat(self);
-        if (step(k))
+        if (wallet_worker_step(k))
             continue;
-        if (rt_chan_is_closed(k->work) && rt_chan_depth(k->work) == 0 && empty(k))
+        if (wallet_worker_ended(k))
             return ERR_OK;
         int64_t next = wallet_chains_next_ns(&k->chains, wallet_now_ns(w));
         struct deadline by =
