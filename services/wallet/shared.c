@@ -1,4 +1,4 @@
-/* What every part of the wallet uses: the ledger's time and health, touched accounts, roots, the policy in force. */
+/* What every part of the wallet uses: the ledger's time and health, roots, the policy in force. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -82,45 +82,6 @@ void wallet_saw_root(struct wallet *w, uint64_t tree_size, const struct sha256 *
     rt_lock_release(&w->roots_lock);
     if (e != ERR_OK)
         wallet_fork(w, "two roots for one size");
-}
-
-/* ---- touched accounts ---- */
-
-size_t wallet_slot(struct str account)
-{
-    /* FNV-1a: spread is all that is wanted; a collision costs a refresh. */
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < account.n; i++)
-        h = (h ^ (uint8_t)account.p[i]) * UINT64_C(0x100000001b3);
-    return (size_t)((h >> 32) ^ h) & (WALLET_TOUCHED_SLOTS - 1);
-}
-
-static void raise_to(_Atomic uint64_t *slot, uint64_t seq)
-{
-    uint64_t now = atomic_load_explicit(slot, memory_order_relaxed);
-    while (now < seq && !atomic_compare_exchange_weak_explicit(slot, &now, seq, memory_order_release,
-                                                               memory_order_relaxed))
-        ;
-}
-
-void wallet_touch(struct wallet *w, struct str account, uint64_t seq)
-{
-    if (account.n)
-        raise_to(&w->touched[wallet_slot(account)], seq);
-}
-
-void wallet_feed_read(const struct wallet *w, struct wallet_feed *out)
-{
-    /* feed_ns first: with the older time and the newer seq an entry looks older than it is, never younger. */
-    out->feed_ns = atomic_load_explicit(&w->feed_ns, memory_order_acquire);
-    out->feed_seq = atomic_load_explicit(&w->feed_seq, memory_order_acquire);
-    out->floor_seq = atomic_load_explicit(&w->floor_seq, memory_order_acquire);
-}
-
-void wallet_all_dirty(struct wallet *w, uint64_t seq)
-{
-    raise_to(&w->floor_seq, seq);
-    obs_log(svc_log(w->svc), OBS_INFO, "cache.flush", OBS_U64("floor_seq", seq), OBS_END);
 }
 
 /* ---- policy ---- */

@@ -161,9 +161,7 @@ struct wallet {
     struct rt_lock policy_lock;
     struct wallet_policy_box *policy;
 
-    _Atomic uint64_t *touched; /* release by raise, acquire by judge */
-    _Atomic uint64_t feed_seq, floor_seq;
-    _Atomic int64_t feed_ns;
+    struct os_a64 *touched, feed_seq, floor_seq, feed_ns; /* moved.c says in which order */
     atomic_bool feed_up;
 
     struct rt_breaker breaker;
@@ -206,10 +204,21 @@ void wallet_saw_root(struct wallet *w, uint64_t tree_size, const struct sha256 *
 void wallet_fork(struct wallet *w, const char *what);
 
 /* ---- accounts that moved ---- */
+struct wallet_heard {
+    uint64_t seq_start, seq_end;
+    int64_t at_ns;
+    const uint32_t *slots;
+    size_t n;
+};
+
 size_t wallet_slot(struct str account);
 void wallet_touch(struct wallet *w, struct str account, uint64_t seq);
-void wallet_feed_read(const struct wallet *w, struct wallet_feed *out);
 void wallet_all_dirty(struct wallet *w, uint64_t seq);
+/* A commit of the feed; and: at since_ns the ledger's head was still head_seq. */
+void wallet_heard(struct wallet *w, const struct wallet_heard *commit);
+void wallet_heard_nothing(struct wallet *w, uint64_t head_seq, int64_t since_ns);
+/* The highest seq known to have touched the account's slot, and what the feed vouches for: to be judged together. */
+uint64_t wallet_moved(const struct wallet *w, struct str account, struct wallet_feed *out_feed);
 
 /* ---- the policy in force ---- */
 struct wallet_policy_box *wallet_policy_get(struct wallet *w); /* counted */

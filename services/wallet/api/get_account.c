@@ -85,8 +85,7 @@ static enum served serve(const struct wallet_wish *q, bool fetched, bool degrade
     struct json_w json;
     enum served out = NOTHING;
     int64_t now = wallet_now_ns(w);
-    uint64_t touched = atomic_load_explicit(&w->touched[wallet_slot(q->account)], memory_order_acquire);
-    wallet_feed_read(w, &feed);
+    uint64_t touched = wallet_moved(w, q->account, &feed);
     rt_lock_take(&s->cache_lock);
     struct wallet_account *a = wallet_cache_find(&s->cache, q->account);
     if (a) {

@@ -100,7 +100,7 @@ static enum err follow(struct rt_task *self, struct feed *f, const char **out_wh
             *out_why = "ended";
             return ERR_DISCONNECTED;
         }
-        bool behind = atomic_load(&w->feed_seq) < atomic_load(&w->head_seq);
+        bool behind = os_a64_load(&w->feed_seq, memory_order_acquire) < atomic_load(&w->head_seq);
         if (!behind)
             behind_since = 0;
         else if (!behind_since)
@@ -127,7 +127,7 @@ enum err wallet_feed_run(struct rt_task *self, void *arg)
         const char *why = "no slot";
         enum err e = ERR_UNAVAILABLE;
         wallet_all_dirty(w, since);
-        atomic_store(&w->feed_seq, since);
+        os_a64_store(&w->feed_seq, since, memory_order_release);
         struct ledger_feed *feed =
             since || atomic_load(&w->ledger_up) ? ledger_client_feed(w->ledger, since, &sink, &f) : NULL;
         if (feed) {

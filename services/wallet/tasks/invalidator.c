@@ -6,28 +6,6 @@
 
 enum { BEAT_MS = 500 };
 
-static void raise(_Atomic uint64_t *slot, uint64_t seq)
-{
-    uint64_t now = atomic_load_explicit(slot, memory_order_relaxed);
-    while (now < seq && !atomic_compare_exchange_weak_explicit(slot, &now, seq, memory_order_release,
-                                                               memory_order_relaxed))
-        ;
-}
-
-static void apply(struct wallet *w, const struct wallet_commit *c)
-{
-    uint64_t known = atomic_load_explicit(&w->feed_seq, memory_order_relaxed);
-    if (c->seq_end <= known)
-        return; /* of a feed before this one */
-    if (c->seq_start > known + 1)
-        wallet_all_dirty(w, c->seq_start - 1);
-    for (size_t i = 0; i < c->n; i++)
-        raise(&w->touched[c->slots[i]], c->seq_end);
-    /* After the slots: who sees this seq sees what it touched. */
-    atomic_store_explicit(&w->feed_seq, c->seq_end, memory_order_release);
-    atomic_store_explicit(&w->feed_ns, c->heard_ns, memory_order_release);
-}
-
 enum err wallet_invalidator_run(struct rt_task *self, void *arg)
 {
     struct wallet *w = arg;
@@ -42,7 +20,8 @@ enum err wallet_invalidator_run(struct rt_task *self, void *arg)
         rt_task_beat(self);
         e = rt_bcast_recv(sub, deadline_in_ms(BEAT_MS), &item);
         if (e == ERR_OK) {
-            apply(w, item);
+            const struct wallet_commit *c = item;
+            wallet_heard(w, &(struct wallet_heard){c->seq_start, c->seq_end, c->heard_ns, c->slots, c->n});
             wallet_commit_unref(item);
         } else if (e == ERR_LAGGED) {
             uint64_t lost = rt_bcast_take_lost(sub);

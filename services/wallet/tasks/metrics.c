@@ -19,7 +19,7 @@ static void sample(struct wallet *w)
     obs_gauge_set(obs_gauge(w->m[WALLET_M_in_doubt]), (double)atomic_load(&w->in_doubt));
     obs_gauge_set(obs_gauge_nth(w->m[WALLET_M_breaker_state], 0),
                   (double)rt_breaker_state(&w->breaker, now));
-    int64_t heard = atomic_load(&w->feed_ns);
+    int64_t heard = (int64_t)os_a64_load(&w->feed_ns, memory_order_relaxed);
     obs_gauge_set(obs_gauge(w->m[WALLET_M_feed_age]), heard ? (double)(now - heard) / 1e9 : 0);
 }
 

@@ -51,12 +51,8 @@ static void learn_head(struct wallet *w, const struct probe *p, const struct led
     if (r->head_seq < p->acked)
         wallet_fork(w, "the head is below what was acknowledged");
     /* Nothing happened since the feed's last word: the cache was current when this probe was sent. */
-    if (atomic_load_explicit(&w->feed_up, memory_order_acquire) &&
-        atomic_load_explicit(&w->feed_seq, memory_order_acquire) == r->head_seq) {
-        int64_t at = atomic_load_explicit(&w->feed_ns, memory_order_relaxed);
-        while (at < p->sent_ns && !atomic_compare_exchange_weak(&w->feed_ns, &at, p->sent_ns))
-            ;
-    }
+    if (atomic_load_explicit(&w->feed_up, memory_order_acquire))
+        wallet_heard_nothing(w, r->head_seq, p->sent_ns);
 }
 
 static void on_head(void *ctx, const struct ledger_head_reply *r)
