@@ -202,6 +202,8 @@ void edge_refuse(struct edge *e, struct net_req *rq, enum err err, enum edge_rea
                  const char *detail);
 void edge_refuse_after(struct edge *e, struct net_req *rq, enum err err, enum edge_reason reason,
                        const char *detail, unsigned retry_s);
+/* Adds the reason to what the server itself is about to refuse. */
+void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_reject why, struct net_problem *p);
 const char *edge_reason_name(enum edge_reason r);
 enum edge_endpoint edge_endpoint(const struct net_req *rq);
 void edge_shed(struct edge *e); /* something was refused for lack of room */

@@ -116,21 +116,33 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
     return err;
 }
 
-/* What the frame does not know: rates for all, caps per client, proxies. */
+static int64_t shorter(int64_t ms, uint64_t seconds)
+{
+    return ms < (int64_t)seconds * 1000 ? ms : (int64_t)seconds * 1000;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What the frame does not know: rates for all, caps per client, proxies. Where both have a key the stricter one holds. */
 static void set_limits(struct edge *e)
 {
     const struct edge_config *c = edge_config(e);
     const struct edge_settings *s = edge_settings(e);
+    uint64_t body = least(c->max_body_bytes, c->ingress_body);
     struct net_limits limits = {
         .header_bytes = c->header_bytes,
-        .body_max = c->max_body_bytes,
+        .body_max = body ? body : 1, /* 0 would mean the default; GET with a body of one byte is harmless */
         .inflate_ratio = (unsigned)c->inflate_ratio,
-        .read_timeout_ms = c->read_timeout,
+        .inflate_max = c->inflate_abs,
+        .read_timeout_ms = shorter(c->read_timeout, c->ingress_timeout),
         .write_timeout_ms = c->write_timeout,
-        .idle_timeout_ms = c->idle_timeout,
-        .request_timeout_ms = c->request_timeout,
-        .max_conns = c->max_conns,
-        .max_inflight = c->max_inflight,
+        .idle_timeout_ms = shorter(c->idle_timeout, c->ingress_idle),
+        .request_timeout_ms = shorter(c->request_timeout, c->ingress_timeout),
+        .max_conns = least(c->max_conns, c->ingress_conns),
+        .max_inflight = least(c->max_inflight, c->ingress_inflight),
         .max_inflight_per_peer = c->client_inflight,
         .rate_per_peer = c->rate_limit > 0 ? c->rate_limit : (double)c->client_rps,
         .rate = (double)c->rps_limit,
@@ -297,6 +309,7 @@ const struct svc_def edge_svc = {
               .readiness = readiness,
               .readiness_members = readiness_members,
               .refuse_draining = refuse_draining,
+              .refusing = edge_refusing,
               .reloaded = reloaded,
               .close = close_service},
 };

@@ -80,6 +80,63 @@ void edge_refuse(struct edge *e, struct net_req *rq, enum err err, enum edge_rea
     edge_refuse_after(e, rq, err, reason, detail, 0);
 }
 
+static enum edge_reason reason_of(enum net_reject why, const struct net_problem *p)
+{
+    switch (why) {
+    case NET_REJECT_CONNS:
+        return EDGE_R_CONNS;
+    case NET_REJECT_FRAMING:
+    case NET_REJECT_HEADERS:
+        return EDGE_R_BAD_REQUEST;
+    case NET_REJECT_BODY:
+        return p->err == ERR_TOO_LARGE ? EDGE_R_BODY_CAP : EDGE_R_BAD_REQUEST;
+    case NET_REJECT_INFLATE:
+        return p->err == ERR_TOO_LARGE ? EDGE_R_DECOMPRESS_CAP : EDGE_R_BAD_REQUEST;
+    case NET_REJECT_RATE:
+        return p->own_limit ? EDGE_R_CLIENT_LIMIT : EDGE_R_RATE_LIMIT;
+    case NET_REJECT_INFLIGHT:
+        return p->own_limit ? EDGE_R_CLIENT_LIMIT : EDGE_R_INFLIGHT;
+    case NET_REJECT_READ_TIMEOUT:
+    case NET_REJECT_DEADLINE:
+        return EDGE_R_TIMEOUT;
+    case NET_REJECT_DRAINING:
+        return EDGE_R_DRAINING;
+    case NET_REJECT_UID:
+    case NET_REJECT_ROUTE:
+    case NET_REJECT_WRITE_TIMEOUT:
+    case NET_REJECT_COUNT:
+        break;
+    }
+    return EDGE_R_NONE;
+}
+
+void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_reject why, struct net_problem *p)
+{
+    struct edge *e = edge;
+    enum edge_reason reason = reason_of(why, p);
+    const struct net_route *route = net_req_route(rq);
+    (void)s;
+    if (reason == EDGE_R_NONE || p->headers || (route && route->tag == EDGE_AT_ADMIN))
+        return;
+    obs_counter_inc(obs_counter_nth(e->m[EDGE_M_rejects], reason));
+    if (why == NET_REJECT_READ_TIMEOUT)
+        obs_counter_inc(obs_counter_nth(e->m[EDGE_M_io_timeouts], 0));
+    if (why == NET_REJECT_CONNS || why == NET_REJECT_INFLIGHT)
+        edge_shed(e);
+    struct net_headers *h = arena_zalloc(net_req_arena(rq), sizeof *h);
+    char *text = arena_alloc(net_req_arena(rq), 128 + 1024);
+    if (!h || !text)
+        return;
+    struct buf lines;
+    int n = snprintf(text, 128, "{\"reason\":\"%s\"}", reasons[reason]);
+    buf_init_fixed(&lines, text + 128, 1024);
+    buf_printf(&lines, "X-Reason: %s\r\n", reasons[reason]);
+    edge_cors(e, rq, &lines);
+    h->raw = buf_str(&lines);
+    p->headers = h;
+    p->details_json = bytes_of(text, (size_t)n);
+}
+
 void edge_defer(struct edge *e, struct net_req *rq, edge_job_fn *run, void (*drop)(void *arg), void *arg)
 {
     struct edge_job *job = arena_alloc(net_req_arena(rq), sizeof *job);

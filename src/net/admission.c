@@ -89,51 +89,54 @@ static struct net_admission_slot *slot_find(struct net_admission *a, uint64_t ke
     return oldest;
 }
 
-static enum err peer_enter(struct net_admission *a, const struct net_admission_limits *l,
-                           const uint8_t peer[16], int64_t now_ns, struct net_admission_slot **out_slot,
-                           unsigned *out_wait_s)
+static enum err refused(struct net_admission_refusal *out, enum err e, unsigned wait_s, bool own)
 {
-    if (l->rate_per_peer <= 0 && l->inflight_per_peer == 0)
-        return ERR_OK;
-    struct net_admission_slot *s = slot_find(a, client_key(peer));
-    if (!s)
-        return ERR_OK;
-    if (l->rate_per_peer > 0 &&
-        !bucket_take(&s->full_at_ns, l->rate_per_peer, 2 * l->rate_per_peer, now_ns, out_wait_s))
-        return ERR_RATE_LIMITED;
-    uint32_t before = atomic_fetch_add_explicit(&s->inflight, 1, memory_order_relaxed);
-    if (l->inflight_per_peer && before >= l->inflight_per_peer) {
-        atomic_fetch_sub_explicit(&s->inflight, 1, memory_order_relaxed);
-        *out_wait_s = 0;
-        return ERR_BUSY;
-    }
-    *out_slot = s;
+    *out = (struct net_admission_refusal){wait_s, own};
+    return e;
+}
+
+static enum err take_rates(struct net_admission *a, const struct net_admission_limits *l,
+                           struct net_admission_slot *slot, int64_t now_ns,
+                           struct net_admission_refusal *out_why)
+{
+    unsigned wait_s = 0;
+    if (slot && l->rate_per_peer > 0 &&
+        !bucket_take(&slot->full_at_ns, l->rate_per_peer, 2 * l->rate_per_peer, now_ns, &wait_s))
+        return refused(out_why, ERR_RATE_LIMITED, wait_s, true);
+    if (l->rate > 0 && !bucket_take(&a->full_at_ns, l->rate, l->rate, now_ns, &wait_s))
+        return refused(out_why, ERR_RATE_LIMITED, wait_s, false);
     return ERR_OK;
+}
+
+static bool slot_enter(struct net_admission_slot *slot, size_t most)
+{
+    uint32_t before = atomic_fetch_add_explicit(&slot->inflight, 1, memory_order_relaxed);
+    if (!most || before < most)
+        return true;
+    atomic_fetch_sub_explicit(&slot->inflight, 1, memory_order_relaxed);
+    return false;
 }
 
 enum err net_admission_enter(struct net_admission *a, const struct net_admission_limits *limits,
                              const uint8_t peer[16], int64_t now_ns,
-                             struct net_admission_permit *out_permit, unsigned *out_wait_s)
+                             struct net_admission_permit *out_permit, struct net_admission_refusal *out_why)
 {
-    struct net_admission_slot *slot = NULL;
-    enum err e = peer_enter(a, limits, peer, now_ns, &slot, out_wait_s);
+    bool own = limits->rate_per_peer > 0 || limits->inflight_per_peer > 0;
+    struct net_admission_slot *slot = own ? slot_find(a, client_key(peer)) : NULL;
+    enum err e = take_rates(a, limits, slot, now_ns, out_why);
     if (e != ERR_OK)
         return e;
-    if (limits->rate > 0 && !bucket_take(&a->full_at_ns, limits->rate, limits->rate, now_ns, out_wait_s))
-        e = ERR_RATE_LIMITED;
-    if (e == ERR_OK) {
-        size_t before = atomic_fetch_add_explicit(&a->inflight, 1, memory_order_relaxed);
-        if (before < limits->inflight) {
-            *out_permit = (struct net_admission_permit){a, slot};
-            return ERR_OK;
-        }
-        atomic_fetch_sub_explicit(&a->inflight, 1, memory_order_relaxed);
-        *out_wait_s = 0;
-        e = ERR_BUSY;
+    if (slot && !slot_enter(slot, limits->inflight_per_peer))
+        return refused(out_why, ERR_BUSY, 0, true);
+    size_t before = atomic_fetch_add_explicit(&a->inflight, 1, memory_order_relaxed);
+    if (before < limits->inflight) {
+        *out_permit = (struct net_admission_permit){a, slot};
+        return ERR_OK;
     }
+    atomic_fetch_sub_explicit(&a->inflight, 1, memory_order_relaxed);
     if (slot)
         atomic_fetch_sub_explicit(&slot->inflight, 1, memory_order_relaxed);
-    return e;
+    return refused(out_why, ERR_BUSY, 0, false);
 }
 
 void net_admission_leave(struct net_admission_permit *permit)

@@ -13,6 +13,7 @@
 #define RON_NET_ADMISSION_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,10 +35,17 @@ struct net_admission_permit {
 NODISCARD enum err net_admission_create(struct net_admission **out);
 void net_admission_destroy(struct net_admission *a);
 
-/* One request of `peer` at now_ns. ERR_RATE_LIMITED or ERR_BUSY with *out_wait_s; else a permit that must be given back. */
+struct net_admission_refusal {
+    unsigned wait_s;
+    bool own; /* a limit of this client alone, not of all together */
+};
+
+/* One request of `peer` at now_ns: the rates (its own, then everybody's), then the counts in the same order. ERR_RATE_LIMITED
+ * or ERR_BUSY with *out_why; else a permit that must be given back. */
 NODISCARD enum err net_admission_enter(struct net_admission *a, const struct net_admission_limits *limits,
                                        const uint8_t peer[16], int64_t now_ns,
-                                       struct net_admission_permit *out_permit, unsigned *out_wait_s);
+                                       struct net_admission_permit *out_permit,
+                                       struct net_admission_refusal *out_why);
 void net_admission_leave(struct net_admission_permit *permit); /* none held: nothing happens */
 size_t net_admission_inflight(const struct net_admission *a);
 

@@ -105,9 +105,9 @@ static void refuse_and_close(struct net_conn *c, struct net_req *rq, enum net_re
 static void refuse(struct net_conn *c, struct net_req *rq, enum net_reject why, const struct net_problem *p)
 {
     const struct net_http_head *h = &rq->head;
-    bool has_body = h->chunked || h->length > 0;
+    bool body = h->chunked || h->length > 0;
     c->cur = NULL;
-    if (!has_body) {
+    if (!body) {
         c->reading = NET_READ_IDLE;
         if (!rq->want_keep)
             c->read_off = true;
@@ -157,28 +157,55 @@ static void dispatch(struct net_conn *c, struct net_req *rq)
     leaf->route->fn(rq, leaf->ctx);
 }
 
-static bool admitted(struct net_conn *c, struct net_req *rq)
+/* May it come in? Otherwise *out says what it is told. */
+static bool admission(struct net_conn *c, struct net_req *rq, struct net_problem *out)
 {
     struct net_worker *w = c->w;
     const struct net_limits *l = &w->limits;
     if (rq->match.leaf->route->flags & NET_NO_ADMISSION)
         return true;
     struct net_admission_limits al = {l->rate, l->rate_per_peer, l->max_inflight, l->max_inflight_per_peer};
-    unsigned wait_s = 0;
+    struct net_admission_refusal why = {0};
     enum err e =
-        net_admission_enter(w->s->admission, &al, rq->peer.addr, net_conn__now_ns(c), &rq->permit, &wait_s);
+        net_admission_enter(w->s->admission, &al, rq->peer.addr, net_conn__now_ns(c), &rq->permit, &why);
     if (e == ERR_OK) {
         rq->counted = true;
         if (w->s->hooks.inflight)
             w->s->hooks.inflight(w->s->hooks.ctx, 1);
         return true;
     }
-    bool rate = e == ERR_RATE_LIMITED;
-    refuse(c, rq, rate ? NET_REJECT_RATE : NET_REJECT_INFLIGHT,
-           &(struct net_problem){.err = e,
-                                 .detail = rate ? STR("too many requests per second")
-                                                : STR("too many requests in flight"),
-                                 .retry_after_s = wait_s});
+    *out = (struct net_problem){.err = e,
+                                .detail = e == ERR_RATE_LIMITED ? STR("too many requests per second")
+                                                                : STR("too many requests in flight"),
+                                .retry_after_s = why.wait_s,
+                                .own_limit = why.own};
+    return false;
+}
+
+static enum net_reject admission_reject(const struct net_problem *p)
+{
+    return p->err == ERR_RATE_LIMITED ? NET_REJECT_RATE : NET_REJECT_INFLIGHT;
+}
+
+static bool has_body(const struct net_req *rq)
+{
+    return rq->head.chunked || rq->head.length > 0;
+}
+
+static bool admitted_late(const struct net_req *rq)
+{
+    return has_body(rq) && (rq->match.leaf->route->flags & NET_ADMIT_LATE);
+}
+
+static const struct net_problem too_late = {.err = ERR_TIMEOUT,
+                                            .detail = STR_INIT("the deadline has passed already")};
+
+static bool admitted(struct net_conn *c, struct net_req *rq)
+{
+    struct net_problem p;
+    if (admitted_late(rq) || admission(c, rq, &p))
+        return true;
+    refuse(c, rq, admission_reject(&p), &p);
     return false;
 }
 
@@ -280,15 +307,14 @@ static void head_complete(struct net_conn *c, struct net_req *rq)
                                      .detail = STR("the only expectation is 100-continue")});
         return;
     }
-    if (!routed(c, rq) || !while_draining(c, rq) || !admitted(c, rq) || !body_welcome(c, rq))
+    if (!routed(c, rq) || !while_draining(c, rq) || !body_welcome(c, rq) || !admitted(c, rq))
         return;
-    if (rq->deadline_ns <= net_conn__now_ns(c)) {
-        refuse(c, rq, NET_REJECT_DEADLINE,
-               &(struct net_problem){.err = ERR_TIMEOUT, .detail = STR("the deadline has passed already")});
+    if (!admitted_late(rq) && rq->deadline_ns <= net_conn__now_ns(c)) {
+        refuse(c, rq, NET_REJECT_DEADLINE, &too_late);
         return;
     }
     net_conn__arm(c, rq->deadline_ns);
-    if (h->chunked || h->length > 0) {
+    if (has_body(rq)) {
         body_begin(c, rq);
         return;
     }
@@ -326,24 +352,32 @@ static void body_failed(struct net_conn *c, enum err e, const char *why)
         refuse_and_close(c, rq, reject, e, why);
 }
 
+/* Its body is read: the connection stays usable. */
+static void refuse_complete(struct net_conn *c, struct net_req *rq, enum net_reject why,
+                            const struct net_problem *p)
+{
+    c->cur = NULL;
+    c->reading = NET_READ_IDLE;
+    if (!rq->want_keep)
+        c->read_off = true;
+    net_reply__refuse(rq, why, p);
+}
+
 static bool inflated(struct net_conn *c, struct net_req *rq)
 {
     struct net_worker *w = c->w;
     uint8_t *data;
     size_t n;
     enum err e = w->inflater ? ERR_OK : net_inflater_create(&w->inflater);
+    size_t most = w->limits.inflate_max ? w->limits.inflate_max : body_max(rq);
     if (e == ERR_OK)
-        e = net_inflate(w->inflater, net_req_body(rq), w->limits.inflate_ratio, body_max(rq), &data, &n);
+        e = net_inflate(w->inflater, net_req_body(rq), w->limits.inflate_ratio, most, &data, &n);
     if (e != ERR_OK) {
-        c->cur = NULL;
-        c->reading = NET_READ_IDLE;
-        if (!rq->want_keep)
-            c->read_off = true;
-        net_reply__refuse(rq, NET_REJECT_INFLATE,
-                          &(struct net_problem){.err = e,
-                                                .detail = e == ERR_TOO_LARGE
-                                                              ? STR("the body inflates to too much")
-                                                              : STR("the body is not gzip")});
+        refuse_complete(c, rq, NET_REJECT_INFLATE,
+                        &(struct net_problem){.err = e,
+                                              .detail = e == ERR_TOO_LARGE
+                                                            ? STR("the body inflates to too much")
+                                                            : STR("the body is not gzip")});
         return false;
     }
     if (rq->body_owned)
@@ -403,9 +437,15 @@ static void body_complete(struct net_conn *c)
             rq->on_body(rq, (struct bytes){NULL, 0}, true, rq->on_body_arg);
         return;
     }
+    struct net_problem p;
     if (rq->head.gzip && !inflated(c, rq))
         return;
-    request_complete(c, rq);
+    if (admitted_late(rq) && !admission(c, rq, &p))
+        refuse_complete(c, rq, admission_reject(&p), &p);
+    else if (rq->deadline_ns <= net_conn__now_ns(c))
+        refuse_complete(c, rq, NET_REJECT_DEADLINE, &too_late);
+    else
+        request_complete(c, rq);
 }
 
 static void body_piece(struct net_conn *c, struct bytes piece)

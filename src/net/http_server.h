@@ -51,6 +51,7 @@ enum net_route_flags {
     NET_NO_ADMISSION = 2, /* neither rate limit nor in-flight limit: health, metrics, admin */
     NET_WHILE_DRAINING = 4, /* answered by its handler while draining too */
     NET_NO_DEADLINE = 8,    /* no request deadline (event streams); headers still shorten it */
+    NET_ADMIT_LATE = 16,    /* rate and in-flight limits are asked after the body was read and inflated: 413 wins */
 };
 
 /*
@@ -199,6 +200,7 @@ struct net_problem {
     struct bytes details_json;         /* an object, or empty */
     unsigned retry_after_s;            /* 0: the server's own estimate, at least 1 */
     const struct net_headers *headers; /* more headers (type is ignored), or NULL */
+    bool own_limit;                    /* the server's 429: the limit was this client's own, not everybody's */
 };
 void net_reply_problem_full(struct net_req *rq, const struct net_problem *p);
 
@@ -241,6 +243,7 @@ struct net_limits {
     size_t target_bytes;          /* [8192] request line: 414 */
     size_t body_max;              /* [1 MiB] 413 */
     unsigned inflate_ratio;       /* [10] 413 */
+    size_t inflate_max;           /* [the route's body_max] 413 */
     int64_t read_timeout_ms;      /* [5000] whole request: 408 */
     int64_t write_timeout_ms;     /* [5000] progress, else cut */
     int64_t idle_timeout_ms;      /* [60000] */

@@ -7,9 +7,15 @@
 
 /* HEAD falls back to GET. */
 #define READ(path, handler, at, name)                                                                      \
-    {.method = "GET", .pattern = path, .fn = handler, .tag = at, .label = name, .headers = SAFE},          \
+    {.method = "GET",                                                                                      \
+     .pattern = path,                                                                                      \
+     .fn = handler,                                                                                        \
+     .flags = NET_ADMIT_LATE,                                                                              \
+     .tag = at,                                                                                            \
+     .label = name,                                                                                        \
+     .headers = SAFE},                                                                                     \
     {                                                                                                      \
-        .method = "OPTIONS", .pattern = path, .fn = edge_options, .tag = at, .label = name,                \
+        .method = "OPTIONS", .pattern = path, .fn = edge_options, .flags = NET_ADMIT_LATE, .tag = at, .label = name,                \
         .headers = SAFE                                                                                    \
     }
 #define ADMIN(verb, path, handler, ms)                                                                     \
