@@ -1,5 +1,5 @@
 /*
- * ron edge: packs (list, add, reload, check one offline), assets (get, fill), the store (verify, purge), fills under way.
+ * ron edge: packs (list, add, verify, reload), assets (get, fill), the store (cas verify, cas purge), fills under way.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -9,12 +9,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/sha256.h"
 #include "base/str.h"
 #include "ron/client.h"
 #include "ron/services.h"
 #include "ron/table.h"
 #include "services/edge/core/pmtiles.h"
 #include "services/edge/core/tile.h"
+#include "services/edge/mbdb.h"
 
 enum { TILE_BYTES_MAX = 64 << 20, ENTRIES_MAX = 1 << 26, COPY_BYTES = 1 << 20, PATH_CHARS = 1024 };
 
@@ -40,7 +42,7 @@ static int print_answer(struct cmd_ctx *ctx, struct client_answer *a, int status
 /* ---- packs ---- */
 
 RT_BLOCKS
-static int run_packs(struct cmd_ctx *ctx, int argc, char **argv)
+static int list_packs(struct cmd_ctx *ctx)
 {
     static const char *const headers[] = {"pack",   "kind",   "state",  ">tiles",
                                           ">files", ">bytes", "digest", "error"};
@@ -48,8 +50,6 @@ static int run_packs(struct cmd_ctx *ctx, int argc, char **argv)
     struct table table;
     size_t i;
     json_t *p;
-    (void)argc;
-    (void)argv;
     int status = call(ctx, "GET", "/admin/packs", NULL, 0, &a);
     if (status != CMD_OK || cmd_global(ctx)->json)
         return print_answer(ctx, &a, status);
@@ -114,26 +114,24 @@ static int copy_file(struct cmd_ctx *ctx, const char *from, const char *to)
     return ok ? CMD_OK : cmd_fail(ctx, CMD_FAILED, "cannot copy %s to %s: %s", from, to, strerror(errno));
 }
 
-static const struct cmd_flag add_flags[] = {
-    {"name", CMD_VALUE, "NAME", "what the pack is called; default: the file's name"},
+static const struct cmd_flag pack_flags[] = {
+    {"name", CMD_VALUE, "NAME", "add: what the pack is called; default: the file's name"},
     {NULL, CMD_SWITCH, NULL, NULL}};
 
 /* Copied beside its place and renamed into it, so that a running service never sees half of it. */
 RT_BLOCKS
-static int run_add(struct cmd_ctx *ctx, int argc, char **argv)
+static int add_pack(struct cmd_ctx *ctx, const char *file)
 {
     char tmp[PATH_CHARS], to[PATH_CHARS];
-    const char *slash = strrchr(argv[0], '/'), *base = slash ? slash + 1 : argv[0],
-               *dot = strrchr(base, '.');
+    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file, *dot = strrchr(base, '.');
     struct client_answer a;
-    (void)argc;
     if (!dot || (strcmp(dot, ".pmtiles") != 0 && strcmp(dot, ".mbtiles") != 0))
-        return cmd_fail(ctx, CMD_USAGE, "%s ends neither with .pmtiles nor with .mbtiles", argv[0]);
+        return cmd_fail(ctx, CMD_USAGE, "%s ends neither with .pmtiles nor with .mbtiles", file);
     const char *name = cmd_flag(ctx, "name", NULL);
     snprintf(to, sizeof to, "%s/edge/packs/%.*s%s", cmd_global(ctx)->data,
              name ? (int)strlen(name) : (int)(dot - base), name ? name : base, dot);
     snprintf(tmp, sizeof tmp, "%s/edge/packs/.adding-%d", cmd_global(ctx)->data, (int)getpid());
-    int status = copy_file(ctx, argv[0], tmp);
+    int status = copy_file(ctx, file, tmp);
     if (status != CMD_OK)
         return status;
     if (rename(tmp, to) != 0)
@@ -181,12 +179,11 @@ static void close_archive(struct archive *a)
     close(a->fd);
 }
 
-static int run_check(struct cmd_ctx *ctx, int argc, char **argv)
+static int check_pmtiles(struct cmd_ctx *ctx, const char *path)
 {
     struct archive a;
     uint64_t tiles = 0, bad = 0;
-    (void)argc;
-    int status = open_archive(ctx, argv[0], &a);
+    int status = open_archive(ctx, path, &a);
     if (status != CMD_OK)
         return status;
     for (size_t i = 0; i < a.dir.n; i++) {
@@ -210,6 +207,142 @@ static int run_check(struct cmd_ctx *ctx, int argc, char **argv)
            (unsigned long long)bad);
     close_archive(&a);
     return bad ? CMD_FAILED : CMD_OK;
+}
+
+static bool inflates(struct bytes tile)
+{
+    struct buf plain;
+    buf_init(&plain, TILE_BYTES_MAX);
+    bool ok = edge_inflate(EDGE_CODING_GZIP, tile, &plain) == ERR_OK;
+    buf_fini(&plain);
+    return ok;
+}
+
+RT_BLOCKS
+static int check_mbtiles(struct cmd_ctx *ctx, const char *path)
+{
+    struct edge_pmtiles_header h = {0};
+    struct edge_fault f = {""};
+    struct edge_mbdb *db = NULL;
+    struct edge_tile t;
+    struct bytes tile;
+    uint64_t tiles = 0, read = 0, bad = 0;
+    char *metadata = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return cmd_fail(ctx, CMD_FAILED, "cannot open %s: %s", path, strerror(errno));
+    enum err e = edge_mbdb_open(fd, TILE_BYTES_MAX, EDGE_MBDB_WAITS, &db);
+    close(fd);
+    if (e == ERR_OK)
+        e = edge_mbdb_check(db, &h, &tiles, &metadata, &f);
+    free(metadata);
+    if (e != ERR_OK) {
+        edge_mbdb_close(db);
+        return cmd_fail(ctx, CMD_FAILED, "%s: %s", path, f.text[0] ? f.text : "is no MBTiles file");
+    }
+    while ((e = edge_mbdb_next(db, &t, &tile)) == ERR_OK) {
+        read++;
+        bad += edge_mbdb_is_gzip(tile) && !inflates(tile);
+    }
+    edge_mbdb_close(db);
+    if (e != ERR_EMPTY)
+        return cmd_fail(ctx, CMD_FAILED, "%s: cannot be read beyond %llu tiles", path,
+                        (unsigned long long)read);
+    printf(cmd_global(ctx)->json
+               ? "{\"tiles\":%llu,\"minzoom\":%u,\"maxzoom\":%u,\"type\":\"%s\",\"bad\":%llu}\n"
+               : "%llu tiles, zoom %u to %u, %s, %llu bad\n",
+           (unsigned long long)read, h.zoom_min, h.zoom_max, edge_tile_ext(h.type),
+           (unsigned long long)bad);
+    return bad ? CMD_FAILED : CMD_OK;
+}
+
+RT_BLOCKS
+static int check_file(struct cmd_ctx *ctx, const char *path)
+{
+    return str_ends(str_from_c(path), STR(".mbtiles")) ? check_mbtiles(ctx, path)
+                                                       : check_pmtiles(ctx, path);
+}
+
+static bool hash_file(const char *path, struct sha256 *out)
+{
+    struct sha256_ctx c;
+    uint8_t *room = malloc(COPY_BYTES);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = room && fd >= 0 ? 1 : -1;
+    sha256_init(&c);
+    while (n > 0) {
+        n = read(fd, room, COPY_BYTES);
+        if (n > 0)
+            sha256_update(&c, room, (size_t)n);
+    }
+    sha256_final(&c, out);
+    free(room);
+    if (fd >= 0)
+        close(fd);
+    return n == 0;
+}
+
+/* Reads the files of what is mounted and compares them with what the service serves. */
+RT_BLOCKS
+static int verify_mounted(struct cmd_ctx *ctx)
+{
+    struct client_answer a;
+    size_t i, wrong = 0;
+    json_t *p;
+    int status = call(ctx, "GET", "/admin/packs", NULL, 0, &a);
+    if (status != CMD_OK)
+        return print_answer(ctx, &a, status);
+    json_array_foreach(json_object_get(a.json, "packs"), i, p)
+    {
+        struct sha256 found;
+        char text[SHA256_TEXT_CHARS];
+        const char *path = client_str(p, "path"), *digest = client_str(p, "digest"), *verdict = "ok";
+        if (strcmp(client_str(p, "state"), "mounted") != 0)
+            verdict = client_str(p, "state");
+        else if (!*path)
+            verdict = "built in";
+        else if (strcmp(client_str(p, "kind"), "dir") == 0)
+            verdict = "checked file by file as it is served";
+        else if (!*digest)
+            verdict = "not hashed yet";
+        else if (!hash_file(path, &found))
+            verdict = "cannot be read";
+        else {
+            sha256_format(&found, text);
+            verdict = strcmp(text, digest) == 0 ? "ok" : "the file is not what is served";
+        }
+        bool bad = strcmp(verdict, "rejected") == 0 || strcmp(verdict, "changed") == 0 ||
+                   strcmp(verdict, "cannot be read") == 0 || strncmp(verdict, "the file", 8) == 0;
+        wrong += bad;
+        printf("%s: %s\n", client_str(p, "name"), verdict);
+    }
+    client_free(&a);
+    return wrong ? CMD_FAILED : CMD_OK;
+}
+
+RT_BLOCKS
+static int verify_packs(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    int status = CMD_OK;
+    if (argc == 0)
+        return verify_mounted(ctx);
+    for (int i = 0; i < argc; i++) {
+        int one = check_file(ctx, argv[i]);
+        status = one == CMD_OK ? status : one;
+    }
+    return status;
+}
+
+RT_BLOCKS
+static int run_pack(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    if (strcmp(argv[0], "list") == 0 && argc == 1)
+        return list_packs(ctx);
+    if (strcmp(argv[0], "add") == 0 && argc == 2)
+        return add_pack(ctx, argv[1]);
+    if (strcmp(argv[0], "verify") == 0)
+        return verify_packs(ctx, argc - 1, argv + 1);
+    return cmd_fail(ctx, CMD_USAGE, "say pack list, pack add FILE, or pack verify [FILE...]");
 }
 
 static int run_tile(struct cmd_ctx *ctx, int argc, char **argv)
@@ -321,38 +454,56 @@ static int run_fills(struct cmd_ctx *ctx, int argc, char **argv)
 
 /* ---- the store ---- */
 
+/* Waits as long as the pass takes: each call waits half a minute and joins the pass under way. */
 RT_BLOCKS
-static int run_verify(struct cmd_ctx *ctx, int argc, char **argv)
+static int verify_store(struct cmd_ctx *ctx, const char *hex)
 {
-    char body[128] = "{}";
+    char body[128] = "{\"wait_ms\":30000}";
     struct client_answer a;
-    if (argc)
-        snprintf(body, sizeof body, "{\"digest\":\"sha256:%.64s\"}", argv[0]);
-    int status = call(ctx, "POST", "/admin/cas/verify", body, 35000, &a);
+    int status;
+    if (hex)
+        snprintf(body, sizeof body, "{\"digest\":\"sha256:%.64s\"}", hex);
+    for (;;) {
+        status = call(ctx, "POST", "/admin/cas/verify", body, 35000, &a);
+        if ((status != CMD_OK && status != CMD_PENDING) ||
+            strcmp(client_str(a.json, "state"), "running") != 0)
+            break;
+        client_free(&a);
+    }
     bool corrupt = status == CMD_OK && json_array_size(json_object_get(a.json, "corrupt")) > 0;
     status = print_answer(ctx, &a, status);
     return corrupt ? CMD_FAILED : status;
 }
 
 RT_BLOCKS
-static int run_purge(struct cmd_ctx *ctx, int argc, char **argv)
+static int purge_object(struct cmd_ctx *ctx, const char *hex)
 {
     char path[128];
     struct client_answer a;
-    (void)argc;
-    snprintf(path, sizeof path, "/admin/cas/%.64s", argv[0]);
+    snprintf(path, sizeof path, "/admin/cas/%.64s", hex);
     return print_answer(ctx, &a, call(ctx, "DELETE", path, NULL, 0, &a));
 }
 
+RT_BLOCKS
+static int run_cas(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    if (strcmp(argv[0], "verify") == 0)
+        return verify_store(ctx, argc > 1 ? argv[1] : NULL);
+    if (strcmp(argv[0], "purge") == 0 && argc == 2)
+        return purge_object(ctx, argv[1]);
+    return cmd_fail(ctx, CMD_USAGE, "say cas verify [HEX] or cas purge HEX");
+}
+
 static const struct cmd commands[] = {
-    {"packs", "", "what is mounted", "  ron edge packs", NULL, 0, 0, run_packs},
-    {"add", "FILE", "copy an archive into the packs directory and mount it",
-     "  ron edge add world.pmtiles\n  ron edge add tiles-v2.pmtiles --name world", add_flags, 1, 1,
-     run_add},
+    {"pack", "list | add FILE | verify [FILE...]",
+     "what is mounted; copy an archive in and mount it; read archives completely (without FILE: what is "
+     "mounted)",
+     "  ron edge pack list\n  ron edge pack add world.pmtiles\n  ron edge pack add tiles-v2.pmtiles --name "
+     "world\n"
+     "  ron edge pack verify world.pmtiles",
+     pack_flags, 1, -1, run_pack},
     {"reload", "[PACK...]", "look at the packs again", "  ron edge reload\n  ron edge reload world", NULL,
      0, -1, run_reload},
-    {"check", "FILE", "read a PMTiles archive completely, without a running service",
-     "  ron edge check world.pmtiles", NULL, 1, 1, run_check},
     {"tile", "FILE Z X Y", "one tile of an archive as it is stored",
      "  ron edge tile world.pmtiles 0 0 0 | zcat | wc -c", NULL, 4, 4, run_tile},
     {"get", "NAME", "an asset's bytes on stdout",
@@ -361,11 +512,11 @@ static const struct cmd commands[] = {
     {"fill", "NAME", "fetch an asset into the store if it is not there yet",
      "  ron edge fill fonts/a.woff2", NULL, 1, 1, run_fill},
     {"fills", "", "the last fills and how they ended", "  ron edge fills --json", NULL, 0, 0, run_fills},
-    {"verify", "[HEX]", "read the store's objects again and compare them with their digests",
-     "  ron edge verify", NULL, 0, 1, run_verify},
-    {"purge", "HEX", "remove an object and every name that points to it",
-     "  ron edge purge 2386898e8c811ed73b80787aedb434b2ea70893603d91f0280980d1f94b711bb", NULL, 1, 1,
-     run_purge},
+    {"cas", "verify [HEX] | purge HEX",
+     "read the store's objects again and compare them with their digests; remove one with its names",
+     "  ron edge cas verify\n  ron edge cas purge "
+     "2386898e8c811ed73b80787aedb434b2ea70893603d91f0280980d1f94b711bb",
+     NULL, 1, 2, run_cas},
     {.run = NULL},
 };
 

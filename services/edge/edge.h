@@ -74,6 +74,10 @@ struct edge_settings;
 struct edge_store;
 struct edge_fills;
 struct edge_tag_cache;
+struct edge_dirs;
+struct edge_pack_op;
+struct edge_verify;
+struct edge_variants;
 
 struct edge {
     struct svc *svc;
@@ -92,11 +96,15 @@ struct edge {
 
     struct edge_tag_cache
         *tag_cache[EDGE_LOOPS_MAX]; /* one per loop, touched by that loop's thread alone */
+    struct edge_dirs *dirs;         /* leaf directories of large archives */
+    struct edge_variants *variants; /* digests of inflated tiles */
     struct edge_store *store;
     struct edge_fills *fills;
 
-    struct rt_chan *work, *read, *commit, *store_ops, *pack_ops, *tags;
-    _Atomic bool reload_pending;
+    struct rt_chan *work, *read, *commit, *store_ops, *pack_ops, *tags, *scrub_ops;
+    struct rt_lock reload_lock; /* guards the two below and the calls that wait for them */
+    struct edge_pack_op *reload_next, *reload_now;
+    struct edge_verify *verify;   /* full passes over the store; scrub.h */
     _Atomic bool packs_ok;        /* every pack is mounted from its newest file */
     _Atomic int64_t shed_ns;      /* when a queue last refused */
     _Atomic unsigned workers_run; /* worker threads alive */
@@ -203,7 +211,8 @@ void edge_refuse(struct edge *e, struct net_req *rq, enum err err, enum edge_rea
 void edge_refuse_after(struct edge *e, struct net_req *rq, enum err err, enum edge_reason reason,
                        const char *detail, unsigned retry_s);
 /* Adds the reason to what the server itself is about to refuse. */
-void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_reject why, struct net_problem *p);
+void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_reject why,
+                   struct net_problem *p);
 const char *edge_reason_name(enum edge_reason r);
 enum edge_endpoint edge_endpoint(const struct net_req *rq);
 void edge_shed(struct edge *e); /* something was refused for lack of room */

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "services/edge/dirs.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
+#include "services/edge/scrub.h"
 
 enum { TAG_CACHE_BYTES = 4 << 20 };
 
@@ -71,9 +73,13 @@ static enum err add_queues(struct edge *e)
     const struct {
         const char *name, *label;
         struct rt_chan **to;
-    } rows[] = {{"work_tx", "work", &e->work},          {"read", "read", &e->read},
-                {"commit", "commit", &e->commit},       {"store_ops", "store_ops", &e->store_ops},
-                {"pack_ops", "pack_ops", &e->pack_ops}, {"tags", "tags", &e->tags}};
+    } rows[] = {{"work_tx", "work", &e->work},
+                {"read", "read", &e->read},
+                {"commit", "commit", &e->commit},
+                {"store_ops", "store_ops", &e->store_ops},
+                {"pack_ops", "pack_ops", &e->pack_ops},
+                {"tags", "tags", &e->tags},
+                {"scrub_ops", "scrub_ops", &e->scrub_ops}};
     enum err err = ERR_OK;
     for (size_t i = 0; err == ERR_OK && i < sizeof rows / sizeof *rows; i++)
         err = svc_add_queue(e->svc, rows[i].name, rows[i].label, rows[i].to);
@@ -94,6 +100,7 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
         e->m[i] = obs_family_find(svc_metrics(s), metrics[i].name);
     rt_lock_init(&e->state_meta, "state_meta", 10);
     rt_lock_init(&e->routing_table, "routing_table", 20);
+    rt_lock_init(&e->reload_lock, "reload", 21);
     enum err err = load_settings(e);
     if (err == ERR_OK)
         err = add_queues(e);
@@ -101,6 +108,12 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
         err = edge_store_create(e, &e->store);
     if (err == ERR_OK)
         err = edge_fills_create(e, &e->fills);
+    if (err == ERR_OK)
+        err = edge_verify_create(&e->verify);
+    if (err == ERR_OK)
+        err = edge_dirs_create(&e->dirs);
+    if (err == ERR_OK)
+        err = edge_variants_create(&e->variants);
     for (size_t i = 0; err == ERR_OK && i < EDGE_LOOPS_MAX; i++)
         e->tag_cache[i] = NULL;
     if (err != ERR_OK)
@@ -186,6 +199,7 @@ static void drain_step(struct svc *s, void *state, int step)
     } else if (step == 5) {
         rt_chan_close(e->pack_ops);
         rt_chan_close(e->tags);
+        rt_chan_close(e->scrub_ops);
     }
 }
 
@@ -231,7 +245,9 @@ static void reloaded(struct svc *s, void *state)
     if (err != ERR_OK)
         obs_log(svc_log(s), OBS_ERROR, "settings_not_reloaded", OBS_ERR(err), OBS_END);
     set_limits(e);
-    edge_request_reload(e);
+    err = edge_request_reload(e, NULL, 0, NULL);
+    if (err != ERR_OK)
+        obs_log(svc_log(s), OBS_WARN, "packs_not_reloaded", OBS_ERR(err), OBS_END);
 }
 
 static void refuse_draining(struct svc *s, struct net_req *rq)
@@ -253,14 +269,6 @@ static void drop_op(void *item, void *arg)
     free(item);
 }
 
-static void drop_pack_op(void *item, void *arg)
-{
-    struct edge_pack_op *op = item;
-    (void)arg;
-    if (op->heap)
-        free(op);
-}
-
 static void close_service(struct svc *s, void *state) RT_BLOCKS
 {
     struct edge *e = state;
@@ -275,9 +283,14 @@ static void close_service(struct svc *s, void *state) RT_BLOCKS
     if (e->store_ops)
         rt_chan_destroy(e->store_ops, drop_op, NULL);
     if (e->pack_ops)
-        rt_chan_destroy(e->pack_ops, drop_pack_op, NULL);
+        rt_chan_destroy(e->pack_ops, NULL, NULL);
     if (e->tags)
         rt_chan_destroy(e->tags, drop_note, NULL);
+    if (e->scrub_ops)
+        rt_chan_destroy(e->scrub_ops, NULL, NULL);
+    edge_verify_destroy(e->verify);
+    edge_dirs_destroy(e->dirs);
+    edge_variants_destroy(e->variants);
     edge_fills_destroy(e->fills);
     edge_store_destroy(e->store);
     for (size_t i = 0; i < EDGE_LOOPS_MAX; i++)
@@ -289,6 +302,8 @@ static void close_service(struct svc *s, void *state) RT_BLOCKS
     }
     rt_lock_fini(&e->state_meta);
     rt_lock_fini(&e->routing_table);
+    rt_lock_fini(&e->reload_lock);
+    free(e->reload_next);
     free(e);
 }
 

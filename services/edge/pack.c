@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "services/edge/dirs.h"
 
 static enum err fault(struct edge_fault *f, const char *text)
 {
@@ -63,9 +64,67 @@ bool edge_pack_ok(struct edge_pack *p)
     return !p->file || !atomic_load_explicit(&p->file->changed, memory_order_relaxed);
 }
 
-static enum err read_file(void *ctx, uint64_t offset, size_t n, uint8_t *out) RT_UNCHECKED
+enum err edge_pack_read(void *ctx, uint64_t offset, size_t n, uint8_t *out)
 {
     return edge_file_read(ctx, offset, out, n);
+}
+
+struct edge_pmtiles_limits edge_pack_limits(const struct edge *e)
+{
+    return (struct edge_pmtiles_limits){.entries_max = SIZE_MAX,
+                                        .tile_bytes_max = (uint32_t)edge_config(e)->packs_max_tile};
+}
+
+static enum err load_leaf(struct edge *e, struct edge_pack *p, const struct edge_entry *leaf, uint64_t high,
+                          bool may_block, struct edge_leaf **out) RT_UNCHECKED
+{
+    struct edge_fault f;
+    struct edge_dir dir;
+    *out = edge_dirs_get(e->dirs, p->serial, leaf->offset);
+    if (*out)
+        return ERR_OK;
+    if (!may_block)
+        return ERR_BUSY;
+    enum err err = edge_pmtiles_dir_read(&p->header, leaf, high, edge_pack_read, p->file, &dir, &f);
+    if (err != ERR_OK)
+        return err;
+    *out = edge_dirs_put(e->dirs, p->serial, leaf->offset, dir, edge_config(e)->packs_dir_cache);
+    return *out ? ERR_OK : ERR_NO_MEMORY;
+}
+
+/* The mount has walked the whole tree; what is read again is bounded again, for the file may have changed since. */
+enum err edge_pack_find(struct edge *e, struct edge_pack *p, uint64_t id, bool may_block,
+                        struct edge_entry *out)
+{
+    struct edge_leaf *leaf = NULL;
+    struct edge_dir dir = p->dir;
+    uint64_t high = UINT64_MAX;
+    enum err err = ERR_NOT_FOUND;
+    for (int depth = 1; depth <= EDGE_PMTILES_DEPTH; depth++) {
+        const struct edge_entry *entry = edge_dir_find(dir.list, dir.n, id);
+        err = entry ? ERR_OK : ERR_NOT_FOUND;
+        if (!entry || entry->run) {
+            if (entry)
+                *out = *entry;
+            break;
+        }
+        if (entry + 1 < dir.list + dir.n)
+            high = entry[1].id;
+        struct edge_leaf *next = NULL;
+        err = load_leaf(e, p, entry, high, may_block, &next);
+        edge_leaf_unref(leaf);
+        leaf = next;
+        if (err != ERR_OK)
+            break;
+        dir = leaf->dir;
+        err = ERR_CORRUPT; /* unless the next level has it */
+    }
+    edge_leaf_unref(leaf);
+    if (err == ERR_OK && p->large &&
+        (out->offset > p->header.data.length || out->length > p->header.data.length - out->offset ||
+         out->length > edge_config(e)->packs_max_tile))
+        err = ERR_CORRUPT;
+    return err;
 }
 
 RT_BLOCKS
@@ -124,23 +183,43 @@ static enum err count_contents(struct edge_pack *p)
     return ERR_OK;
 }
 
+/* Kept whole when they take no more than half of what directories may take; else only the root. */
+RT_BLOCKS
+static enum err read_directories(struct edge *e, struct edge_pack *p, struct edge_fault *f)
+{
+    struct edge_pmtiles_limits limits = edge_pack_limits(e);
+    struct edge_pmtiles_count count;
+    limits.entries_max = edge_config(e)->packs_dir_cache / 2 / sizeof(struct edge_entry);
+    enum err err = edge_pmtiles_walk(&p->header, &limits, edge_pack_read, p->file, &p->dir, f);
+    if (err == ERR_OK)
+        return count_contents(p);
+    if (err != ERR_TOO_LARGE)
+        return err;
+    limits = edge_pack_limits(e);
+    f->text[0] = 0;
+    p->large = true;
+    err = edge_pmtiles_count(&p->header, &limits, edge_pack_read, p->file, &count, f);
+    if (err == ERR_OK)
+        err = edge_pmtiles_dir_read(&p->header, NULL, UINT64_MAX, edge_pack_read, p->file, &p->dir, f);
+    if (err == ERR_OK) {
+        p->tiles = count.tiles;
+        p->contents = count.entries; /* at most */
+    }
+    return err;
+}
+
 RT_BLOCKS
 static enum err open_pmtiles(struct edge *e, struct edge_pack *p, struct edge_fault *f)
 {
     uint8_t head[EDGE_PMTILES_HEADER];
-    struct edge_pmtiles_limits limits = {.entries_max =
-                                             edge_config(e)->packs_dir_cache / sizeof(struct edge_entry),
-                                         .tile_bytes_max = (uint32_t)edge_config(e)->packs_max_tile};
     if (p->file->size < sizeof head)
         return fault(f, "shorter than a PMTiles header");
     enum err err = edge_file_read(p->file, 0, head, sizeof head);
     if (err == ERR_OK)
         err = edge_pmtiles_header_decode(bytes_of(head, sizeof head), p->file->size, &p->header, f);
     if (err == ERR_OK)
-        err = edge_pmtiles_walk(&p->header, &limits, read_file, p->file, &p->dir, f);
-    if (err == ERR_OK)
-        err = read_metadata(p, f);
-    return err == ERR_OK ? count_contents(p) : err;
+        err = read_directories(e, p, f);
+    return err == ERR_OK ? read_metadata(p, f) : err;
 }
 
 RT_BLOCKS

@@ -24,7 +24,7 @@ enum {
     EDGE_OPEN_FILES_MAX = 1024
 };
 
-struct sqlite3;
+struct edge_mbdb;
 
 /* A file of a directory pack. */
 struct edge_member {
@@ -56,11 +56,14 @@ struct edge_pack {
     struct edge_file *file; /* archives */
 
     struct edge_pmtiles_header header; /* MBTiles: type, coding, zooms, bounds are filled in */
-    struct edge_dir dir;
+    struct edge_dir dir; /* all tiles, or (large) the root, whose leaves are read when they are needed */
+    bool large;
     uint64_t tiles, contents;
     char *metadata; /* JSON object */
 
-    struct sqlite3 *db[EDGE_READERS_MAX]; /* one per reader, opened by it */
+    struct edge_mbdb *db[EDGE_READERS_MAX]; /* one per reader, opened by it */
+    _Atomic(struct edge_mbdb *)
+        loop_db[EDGE_LOOPS_MAX]; /* one per loop, which never waits; opened by a reader */
 
     int dirfd;
     struct map members;
@@ -89,14 +92,22 @@ struct edge_pack_spec {
 /* Opens and checks everything but the tiles' bytes. On failure *out_fault says why. */
 NODISCARD enum err edge_pack_open(struct edge *e, const struct edge_pack_spec *spec, struct edge_pack **out,
                                   struct edge_fault *out_fault) RT_BLOCKS;
+/* Where the tile with this id lies. ERR_NOT_FOUND; ERR_BUSY: a leaf must be read first and may_block is false. */
+NODISCARD enum err edge_pack_find(struct edge *e, struct edge_pack *p, uint64_t id, bool may_block,
+                                  struct edge_entry *out) RT_UNCHECKED;
+struct edge_pmtiles_limits edge_pack_limits(const struct edge *e);
+NODISCARD enum err edge_pack_read(void *edge_file, uint64_t offset, size_t n,
+                                  uint8_t *out) RT_UNCHECKED; /* an edge_pmtiles_read */
 /* The id it would have now, cheaply: ERR_OK and equal means that nothing changed. Not for directories. */
 NODISCARD enum err edge_pack_peek(const char *path, enum edge_pack_kind kind,
                                   struct sha256 *out_id) RT_BLOCKS;
 NODISCARD enum err edge_mbtiles_open(struct edge *e, struct edge_pack *p,
                                      struct edge_fault *out_fault) RT_BLOCKS;
-/* The tile as stored, copied into out. ERR_NOT_FOUND. Runs on reader `reader`. */
-NODISCARD enum err edge_mbtiles_tile(struct edge *e, struct edge_pack *p, unsigned reader,
-                                     const struct edge_tile *t, struct buf *out) RT_BLOCKS;
+/* The handle of reader `reader`, on its thread. */
+NODISCARD enum err edge_mbtiles_reader(struct edge *e, struct edge_pack *p, unsigned reader,
+                                       struct edge_mbdb **out) RT_BLOCKS;
+/* Opens the handle that loop `loop` will use from now on; on a reader. */
+void edge_mbtiles_prepare(struct edge *e, struct edge_pack *p, unsigned loop) RT_BLOCKS;
 void edge_mbtiles_close(struct edge_pack *p);
 NODISCARD enum err edge_dir_open(struct edge *e, struct edge_pack *p,
                                  struct edge_fault *out_fault) RT_BLOCKS;

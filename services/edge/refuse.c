@@ -110,7 +110,8 @@ static enum edge_reason reason_of(enum net_reject why, const struct net_problem 
     return EDGE_R_NONE;
 }
 
-void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_reject why, struct net_problem *p)
+void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_reject why,
+                   struct net_problem *p)
 {
     struct edge *e = edge;
     enum edge_reason reason = reason_of(why, p);

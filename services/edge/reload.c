@@ -315,12 +315,113 @@ enum err edge_packs_reload(struct edge *e, const struct str *only, size_t only_n
     return err;
 }
 
-void edge_request_reload(struct edge *e)
+/* ---- asking for it ---- */
+
+static struct edge_pack_op *op_make(const struct str *only, size_t only_n)
 {
-    struct edge_pack_op *op = calloc(1, sizeof *op);
+    size_t text = 0, at = 0;
+    for (size_t i = 0; i < only_n; i++)
+        text += only[i].n;
+    struct edge_pack_op *op = calloc(1, sizeof *op + only_n * sizeof *only + text);
+    if (!op || !only_n)
+        return op;
+    op->only = (struct str *)(void *)(op + 1);
+    op->only_n = only_n;
+    char *names = (char *)(op->only + only_n);
+    for (size_t i = 0; i < only_n; i++) {
+        memcpy(names + at, only[i].p, only[i].n);
+        op->only[i] = str_of(names + at, only[i].n);
+        at += only[i].n;
+    }
+    return op;
+}
+
+/* Joins the reload that waits in the queue; a narrower one becomes one of all packs. */
+static bool join_waiting(struct edge *e, const struct str *only, size_t only_n, struct edge_call *call)
+{
+    (void)only;
+    rt_lock_take(&e->reload_lock);
+    struct edge_pack_op *next = e->reload_next;
+    if (next && next->only_n != only_n)
+        next->only_n = 0;
+    else if (next && only_n && !str_eq(next->only[0], only[0]))
+        next->only_n = 0;
+    if (next && call)
+        edge_calls_add(&next->calls, call);
+    rt_lock_release(&e->reload_lock);
+    return next != NULL;
+}
+
+enum err edge_request_reload(struct edge *e, const struct str *only, size_t only_n, struct edge_call *call)
+{
+    if (join_waiting(e, only, only_n, call))
+        return ERR_OK;
+    struct edge_pack_op *op = op_make(only, only_n);
     if (!op)
-        return;
-    op->heap = true;
-    if (atomic_exchange(&e->reload_pending, true) || rt_chan_try_send(e->pack_ops, op) != ERR_OK)
+        return ERR_NO_MEMORY;
+    rt_lock_take(&e->reload_lock);
+    bool first = !e->reload_next;
+    if (first) {
+        e->reload_next = op;
+        if (call)
+            edge_calls_add(&op->calls, call);
+    }
+    rt_lock_release(&e->reload_lock);
+    if (!first) { /* somebody was faster */
         free(op);
+        return edge_request_reload(e, only, only_n, call);
+    }
+    enum err err = rt_chan_try_send(e->pack_ops, e); /* only says that there is one */
+    if (err == ERR_OK)
+        return err;
+    rt_lock_take(&e->reload_lock);
+    e->reload_next = NULL;
+    struct edge_call *joined = edge_calls_take(&op->calls);
+    rt_lock_release(&e->reload_lock);
+    free(op);
+    while (joined) {
+        struct edge_call *next = joined->next;
+        if (joined != call)
+            net_reply_problem(joined->rq, err == ERR_BUSY ? ERR_BUSY : ERR_DRAINING, "no reload now");
+        joined = next;
+    }
+    return err;
+}
+
+struct edge_pack_op *edge_reload_begin(struct edge *e)
+{
+    rt_lock_take(&e->reload_lock);
+    struct edge_pack_op *op = e->reload_now = e->reload_next;
+    e->reload_next = NULL;
+    rt_lock_release(&e->reload_lock);
+    return op;
+}
+
+struct edge_call *edge_reload_end(struct edge *e, struct edge_pack_op *op)
+{
+    rt_lock_take(&e->reload_lock);
+    struct edge_call *calls = edge_calls_take(&op->calls);
+    e->reload_now = NULL;
+    rt_lock_release(&e->reload_lock);
+    free(op);
+    return calls;
+}
+
+void edge_reload_tick(struct edge *e)
+{
+    struct edge_call *late[2] = {NULL, NULL};
+    int64_t now = edge_now_ns(e);
+    rt_lock_take(&e->reload_lock);
+    if (e->reload_now)
+        late[0] = edge_calls_overdue(&e->reload_now->calls, now);
+    if (e->reload_next)
+        late[1] = edge_calls_overdue(&e->reload_next->calls, now);
+    rt_lock_release(&e->reload_lock);
+    for (size_t i = 0; i < 2; i++)
+        while (late[i]) {
+            struct edge_call *next = late[i]->next; /* goes with its request */
+            static const char body[] = "{\"done\":false}";
+            net_reply_json(late[i]->rq, 202, bytes_of(body, sizeof body - 1));
+            late[i] = next;
+        }
 }

@@ -6,6 +6,7 @@
 #ifndef RON_EDGE_RELOAD_H
 #define RON_EDGE_RELOAD_H
 
+#include "services/edge/calls.h"
 #include "services/edge/pack.h"
 
 struct edge_reload {
@@ -22,14 +23,22 @@ void edge_reload_fini(struct edge_reload *r);
 NODISCARD enum err edge_packs_reload(struct edge *e, const struct str *only, size_t only_n,
                                      struct edge_reload *out) RT_BLOCKS;
 
-/* What admin, SIGHUP and the stat check send to the verifier. */
+/*
+ * One reload, for everybody who asked before it began. A call that comes while it waits in the queue joins it; one that
+ * comes while it runs gets the next one, for it may be about a file that was already looked at.
+ */
 struct edge_pack_op {
-    struct net_req *rq; /* to be answered, or NULL */
-    struct str *only;
+    struct str *only; /* copied behind the op; NULL: all packs */
     size_t only_n;
-    bool heap; /* freed by the verifier; else it lies in the request's arena */
+    struct edge_call *calls; /* guarded by edge.reload_lock, like edge.reload_next and edge.reload_now */
 };
 
-void edge_request_reload(struct edge *e); /* joins a pending one */
+/* ERR_BUSY, ERR_CLOSED, ERR_NO_MEMORY: the call is still the caller's. call may be NULL: nobody waits. */
+NODISCARD enum err edge_request_reload(struct edge *e, const struct str *only, size_t only_n,
+                                       struct edge_call *call);
+struct edge_pack_op *edge_reload_begin(struct edge *e); /* by the verifier: nobody joins it any more */
+struct edge_call *edge_reload_end(struct edge *e,
+                                  struct edge_pack_op *op); /* frees op; who is to be told */
+void edge_reload_tick(struct edge *e);                      /* 202 to those whose time ran out */
 
 #endif

@@ -55,6 +55,8 @@ enum err edge_scrub_object(struct edge *e, struct rt_task *self, const struct sh
         obs_counter_add(obs_counter(e->m[EDGE_M_scrubbed]), n);
         if (self && rate && n && rt_task_sleep(self, deadline_in_ms((int64_t)(n * 1000 / rate))) != ERR_OK)
             err = ERR_CANCELED;
+        if (self && rt_task_stopping(self))
+            err = ERR_CANCELED;
         if (self)
             rt_task_beat(self);
     }
@@ -88,7 +90,8 @@ static void adopt(struct edge *e, const struct sha256 *digest)
         return; /* next lap */
 }
 
-enum err edge_scrub_pass(struct edge *e, struct rt_task *self, uint64_t rate, struct edge_scrub_report *out)
+enum err edge_scrub_pass(struct edge *e, struct rt_task *self, uint64_t rate, struct edge_scrub_report *out,
+                         bool (*after)(struct edge *e, const struct edge_scrub_report *so_far))
 {
     enum err err = ERR_OK;
     for (unsigned shard = 0; err == ERR_OK && shard < 256; shard++) {
@@ -107,6 +110,8 @@ enum err edge_scrub_pass(struct edge *e, struct rt_task *self, uint64_t rate, st
                 out->corrupt[out->corrupt_n++] = names.list[i];
             if (err == ERR_CORRUPT || err == ERR_NOT_FOUND)
                 err = ERR_OK;
+            if (err == ERR_OK && after && !after(e, out))
+                err = ERR_EMPTY;
         }
         free(names.list);
     }

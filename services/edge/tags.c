@@ -179,3 +179,51 @@ void edge_tag_cache_put(struct edge_tag_cache *c, uint64_t serial, uint64_t key,
 {
     c->slots[place(c, serial, key)] = (struct entry){serial, key, *digest};
 }
+
+/* ---- inflated variants ---- */
+
+enum { VARIANTS = 16384 };
+
+struct edge_variants {
+    struct rt_lock lock; /* guards the cache */
+    struct edge_tag_cache *cache;
+};
+
+enum err edge_variants_create(struct edge_variants **out)
+{
+    struct edge_variants *v = calloc(1, sizeof *v);
+    if (!v)
+        return ERR_NO_MEMORY;
+    rt_lock_init(&v->lock, "variants", 29);
+    v->cache = edge_tag_cache_create(VARIANTS * sizeof(struct entry));
+    if (!v->cache) {
+        edge_variants_destroy(v);
+        return ERR_NO_MEMORY;
+    }
+    *out = v;
+    return ERR_OK;
+}
+
+void edge_variants_destroy(struct edge_variants *v)
+{
+    if (!v)
+        return;
+    edge_tag_cache_destroy(v->cache);
+    rt_lock_fini(&v->lock);
+    free(v);
+}
+
+bool edge_variants_get(struct edge_variants *v, uint64_t serial, uint64_t key, struct sha256 *out)
+{
+    rt_lock_take(&v->lock);
+    bool found = edge_tag_cache_get(v->cache, serial, key, out);
+    rt_lock_release(&v->lock);
+    return found;
+}
+
+void edge_variants_put(struct edge_variants *v, uint64_t serial, uint64_t key, const struct sha256 *digest)
+{
+    rt_lock_take(&v->lock);
+    edge_tag_cache_put(v->cache, serial, key, digest);
+    rt_lock_release(&v->lock);
+}

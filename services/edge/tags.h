@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "rt/lock.h"
 #include "services/edge/core/tag_file.h"
 #include "store/disk.h"
 
@@ -44,5 +45,15 @@ void edge_tag_cache_destroy(struct edge_tag_cache *c);
 bool edge_tag_cache_get(const struct edge_tag_cache *c, uint64_t serial, uint64_t key, struct sha256 *out);
 void edge_tag_cache_put(struct edge_tag_cache *c, uint64_t serial, uint64_t key,
                         const struct sha256 *digest);
+
+/*
+ * Digests of tiles that had to be inflated for a client, by the stored tile they came from: 16,384, one for all threads, so
+ * that the same tile is not hashed for every client that takes no gzip.
+ */
+struct edge_variants;
+NODISCARD enum err edge_variants_create(struct edge_variants **out);
+void edge_variants_destroy(struct edge_variants *v); /* NULL is fine */
+bool edge_variants_get(struct edge_variants *v, uint64_t serial, uint64_t key, struct sha256 *out);
+void edge_variants_put(struct edge_variants *v, uint64_t serial, uint64_t key, const struct sha256 *digest);
 
 #endif

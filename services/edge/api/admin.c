@@ -9,6 +9,8 @@
 #include "services/edge/reload.h"
 #include "services/edge/scrub.h"
 
+enum { RELOAD_WAIT_MS = 60000 };
+
 static bool allowed(struct edge *e, struct net_req *rq)
 {
     struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
@@ -99,9 +101,12 @@ void edge_admin_packs(struct net_req *rq, void *ctx)
 struct reload_body {
     struct json_list packs;
     bool has_packs;
+    uint64_t wait_ms;
+    bool has_wait_ms;
 };
 static const struct json_field reload_fields[] = {
-    JSON_OPT(struct reload_body, packs, JSON_KIND_STR_LIST, .max = 256), JSON_END};
+    JSON_OPT(struct reload_body, packs, JSON_KIND_STR_LIST, .max = 256),
+    JSON_OPT(struct reload_body, wait_ms, JSON_KIND_U64, .max = RELOAD_WAIT_MS), JSON_END};
 
 static bool read_body(struct net_req *rq, const struct json_field *fields, void *out)
 {
@@ -119,17 +124,16 @@ void edge_admin_reload(struct net_req *rq, void *ctx)
     struct reload_body body = {0};
     if (!allowed(e, rq) || !read_body(rq, reload_fields, &body))
         return;
-    struct edge_pack_op *op = arena_zalloc(net_req_arena(rq), sizeof *op);
-    if (!op) {
+    struct edge_call *call = arena_zalloc(net_req_arena(rq), sizeof *call);
+    if (!call) {
         net_reply_problem(rq, ERR_UNAVAILABLE, "no memory");
         return;
     }
-    op->rq = rq;
-    op->only = body.packs.items;
-    op->only_n = body.packs.n;
-    enum err err = rt_chan_try_send(e->pack_ops, op);
+    call->rq = rq;
+    call->by_ns = edge_now_ns(e) + (int64_t)(body.has_wait_ms ? body.wait_ms : RELOAD_WAIT_MS) * 1000000;
+    enum err err = edge_request_reload(e, body.packs.items, body.packs.n, call);
     if (err != ERR_OK)
-        net_reply_problem(rq, err == ERR_BUSY ? ERR_BUSY : ERR_DRAINING, "a reload is already waiting");
+        net_reply_problem(rq, err == ERR_CLOSED ? ERR_DRAINING : ERR_BUSY, "no reload now");
 }
 
 /* ---- fills ---- */
@@ -230,59 +234,46 @@ static const struct json_field verify_fields[] = {
     JSON_OPT(struct verify_body, digest, JSON_KIND_HASH),
     JSON_DEF(struct verify_body, wait_ms, JSON_KIND_U64, .max = 30000), JSON_END};
 
-static void verify_later(struct edge *e, struct net_req *rq, void *arg, unsigned reader) RT_UNCHECKED
+/* One object is read at once; a pass over all of them is the scrub task's. */
+static void verify_one(struct edge *e, struct net_req *rq, void *arg, unsigned reader) RT_UNCHECKED
 {
     struct verify_body body = *(struct verify_body *)arg;
     struct edge_scrub_report *r = calloc(1, sizeof *r);
-    struct json_w w;
-    struct buf b;
     (void)reader;
-    enum err err = ERR_NO_MEMORY;
-    if (r && body.has_digest) {
-        err = edge_scrub_object(e, NULL, &body.digest, 0);
-        r->checked = 1;
-        if (err == ERR_CORRUPT) {
-            r->corrupt[r->corrupt_n++] = body.digest;
-            err = ERR_OK;
-        }
-    } else if (r)
-        err = edge_scrub_pass(e, NULL, 0, r);
-    if (err != ERR_OK) {
-        net_reply_problem(rq, err == ERR_NOT_FOUND ? err : ERR_UNAVAILABLE, "the objects cannot be read");
-        free(r);
-        return;
+    enum err err = r ? edge_scrub_object(e, NULL, &body.digest, 0) : ERR_NO_MEMORY;
+    if (r && err == ERR_CORRUPT) {
+        r->corrupt[r->corrupt_n++] = body.digest;
+        err = ERR_OK;
     }
-    rt_lock_take(&e->store->refs);
-    uint64_t objects = map_count(&e->store->catalog.objects), bytes = e->store->catalog.bytes;
-    rt_lock_release(&e->store->refs);
-    buf_init(&b, 1 << 16);
-    json_w_init(&w, &b);
-    json_obj_begin(&w);
-    json_put_cstr(&w, "state", "done");
-    json_put_u64(&w, "objects", objects);
-    json_put_u64(&w, "bytes", bytes);
-    json_put_u64(&w, "checked", r->checked);
-    json_key(&w, "corrupt");
-    json_arr_begin(&w);
-    for (size_t i = 0; i < r->corrupt_n; i++)
-        json_hex(&w, r->corrupt[i].b, 32);
-    json_arr_end(&w);
-    json_obj_end(&w);
+    if (err == ERR_OK) {
+        r->checked = 1;
+        edge_verify_reply(e, rq, 200, "done", r);
+    } else
+        net_reply_problem(rq, err == ERR_NOT_FOUND ? err : ERR_UNAVAILABLE, "the object cannot be read");
     free(r);
-    reply(rq, &b);
 }
 
 void edge_admin_verify(struct net_req *rq, void *ctx)
 {
     struct edge *e = ctx;
-    struct verify_body *body;
     if (!allowed(e, rq))
         return;
-    body = arena_zalloc(net_req_arena(rq), sizeof *body);
-    if (!body)
+    struct verify_body *body = arena_zalloc(net_req_arena(rq), sizeof *body);
+    struct edge_call *call = arena_zalloc(net_req_arena(rq), sizeof *call);
+    if (!body || !call) {
         net_reply_problem(rq, ERR_UNAVAILABLE, "no memory");
-    else if (read_body(rq, verify_fields, body))
-        edge_defer(e, rq, verify_later, NULL, body);
+        return;
+    }
+    if (!read_body(rq, verify_fields, body))
+        return;
+    if (body->has_digest) {
+        edge_defer(e, rq, verify_one, NULL, body);
+        return;
+    }
+    call->rq = rq;
+    call->by_ns = edge_now_ns(e) + (int64_t)body->wait_ms * 1000000;
+    if (edge_verify_ask(e, call) != ERR_OK)
+        net_reply_problem(rq, ERR_DRAINING, "the service is shutting down");
 }
 
 void edge_admin_purge(struct net_req *rq, void *ctx)

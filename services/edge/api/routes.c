@@ -15,8 +15,8 @@
      .label = name,                                                                                        \
      .headers = SAFE},                                                                                     \
     {                                                                                                      \
-        .method = "OPTIONS", .pattern = path, .fn = edge_options, .flags = NET_ADMIT_LATE, .tag = at, .label = name,                \
-        .headers = SAFE                                                                                    \
+        .method = "OPTIONS", .pattern = path, .fn = edge_options, .flags = NET_ADMIT_LATE, .tag = at,      \
+        .label = name, .headers = SAFE                                                                     \
     }
 #define ADMIN(verb, path, handler, ms)                                                                     \
     {                                                                                                      \

@@ -8,6 +8,7 @@
 
 #include "services/edge/api/api.h"
 #include "services/edge/core/accept.h"
+#include "services/edge/mbdb.h"
 #include "services/edge/pack.h"
 #include "services/edge/serve.h"
 
@@ -22,6 +23,8 @@ struct tile_call {
     uint32_t length;
     uint64_t key;
     bool inflate;
+    bool plain;    /* MBTiles: this tile is not compressed, though others are */
+    unsigned loop; /* where the request came in */
 };
 
 static int64_t max_age_s(struct edge *e)
@@ -48,7 +51,8 @@ static struct edge_repr repr_of(struct edge *e, const struct tile_call *c)
     enum edge_coding coding = c->p->header.tiles;
     bool coded = *edge_coding_name(coding) != 0;
     return (struct edge_repr){.type = edge_tile_mime(c->p->header.type),
-                              .encoding = coded && !c->inflate ? edge_coding_name(coding) : NULL,
+                              .encoding =
+                                  coded && !c->inflate && !c->plain ? edge_coding_name(coding) : NULL,
                               .vary = coded,
                               .from = EDGE_FROM_PACK,
                               .since_s = c->p->since_s,
@@ -121,10 +125,13 @@ static void serve_inflated(struct edge *e, struct net_req *rq, struct tile_call 
     struct buf plain;
     buf_init(&plain, edge_config(e)->inflate_abs);
     if (edge_inflate(c->p->header.tiles, stored, &plain) == ERR_OK) {
-        sha256_of(plain.p, plain.n, &r.digest);
+        if (!edge_variants_get(e->variants, c->p->serial, c->key, &r.digest)) {
+            sha256_of(plain.p, plain.n, &r.digest);
+            obs_counter_add(obs_counter(e->m[EDGE_M_hashed]), plain.n);
+            edge_variants_put(e->variants, c->p->serial, c->key, &r.digest);
+        }
         r.size = plain.n;
         r.memory = buf_bytes(&plain);
-        obs_counter_add(obs_counter(e->m[EDGE_M_hashed]), plain.n);
         edge_serve(e, rq, &r, true);
     } else {
         obs_counter_inc(obs_counter_nth(e->m[EDGE_M_integrity], 1));
@@ -170,49 +177,108 @@ static void drop_call(void *arg)
     edge_unpin(((struct tile_call *)arg)->g);
 }
 
+static enum err find_tile(struct edge *e, struct tile_call *c, bool may_block)
+{
+    struct edge_entry entry;
+    enum err err = edge_pack_find(e, c->p, edge_tile_id(&c->tile), may_block, &entry);
+    if (err == ERR_OK) {
+        c->key = entry.offset;
+        c->at = c->p->header.data.offset + entry.offset;
+        c->length = entry.length;
+    }
+    return err;
+}
+
 static void tile_later(struct edge *e, struct net_req *rq, void *arg, unsigned reader)
 {
     struct tile_call c = *(struct tile_call *)arg; /* the arena goes with the answer */
     (void)reader;
-    if (serve_tile(e, rq, &c, NULL, true) != ERR_OK)
+    enum err err = find_tile(e, &c, true);
+    if (err == ERR_NOT_FOUND)
+        no_tile(e, rq);
+    else if (err != ERR_OK || serve_tile(e, rq, &c, NULL, true) != ERR_OK)
         edge_refuse(e, rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK, "the pack cannot be read");
     edge_unpin(c.g);
 }
 
-static void serve_mbtile(struct edge *e, struct net_req *rq, struct tile_call *c,
-                         struct bytes stored) RT_UNCHECKED
+/* ---- MBTiles ---- */
+
+/* The tile's bytes are at hand, and so is everything but their digest. cache: this loop's, NULL on a reader. */
+static void serve_mbtile(struct edge *e, struct net_req *rq, struct tile_call *c, struct bytes stored,
+                         struct edge_tag_cache *cache, bool may_block) RT_UNCHECKED
 {
     struct edge_tag found;
     c->length = (uint32_t)stored.n;
     struct edge_repr r = repr_of(e, c);
     r.memory = stored;
-    if (edge_tags_find(&c->p->tags, c->key, &found) == ERR_OK && found.length == stored.n)
-        r.digest = found.digest;
-    else {
-        sha256_of(stored.p, stored.n, &r.digest);
-        obs_counter_add(obs_counter(e->m[EDGE_M_hashed]), stored.n);
-        tell_verifier(e, c->p, &(struct edge_tag){c->key, c->length, r.digest});
+    if (!cache || !edge_tag_cache_get(cache, c->p->serial, c->key, &r.digest)) {
+        enum err err = may_block ? edge_tags_find(&c->p->tags, c->key, &found)
+                                 : edge_tags_find_now(&c->p->tags, c->key, &found);
+        if (err == ERR_OK && found.length == stored.n)
+            r.digest = found.digest;
+        else {
+            sha256_of(stored.p, stored.n, &r.digest);
+            obs_counter_add(obs_counter(e->m[EDGE_M_hashed]), stored.n);
+            tell_verifier(e, c->p, &(struct edge_tag){c->key, c->length, r.digest});
+        }
+        if (cache)
+            edge_tag_cache_put(cache, c->p->serial, c->key, &r.digest);
     }
-    edge_serve(e, rq, &r, true);
+    edge_serve(e, rq, &r, may_block);
+}
+
+/* False: it should go to a reader. */
+static bool answer_mbtile(struct edge *e, struct net_req *rq, struct tile_call *c, struct bytes stored,
+                          struct edge_tag_cache *cache, bool may_block)
+{
+    if (!edge_mbdb_is_gzip(stored)) {
+        c->plain = true;
+        c->inflate = false;
+    }
+    if (!may_block && stored.n > (c->inflate ? INFLATE_INLINE_MAX : HASH_INLINE_MAX))
+        return false;
+    if (c->inflate)
+        serve_inflated(e, rq, c, stored);
+    else
+        serve_mbtile(e, rq, c, stored, cache, may_block);
+    return true;
 }
 
 static void mbtile_later(struct edge *e, struct net_req *rq, void *arg, unsigned reader) RT_UNCHECKED
 {
     struct tile_call c = *(struct tile_call *)arg;
-    struct buf stored;
-    buf_init(&stored, edge_config(e)->packs_max_tile);
-    enum err err = edge_mbtiles_tile(e, c.p, reader, &c.tile, &stored);
+    struct edge_mbdb *db = NULL;
+    struct bytes stored;
+    edge_mbtiles_prepare(e, c.p, c.loop); /* the next one is answered where it came in */
+    enum err err = edge_mbtiles_reader(e, c.p, reader, &db);
+    if (err == ERR_OK)
+        err = edge_mbdb_tile(db, &c.tile, &stored);
     if (err == ERR_NOT_FOUND)
         no_tile(e, rq);
     else if (err != ERR_OK)
         edge_refuse(e, rq, ERR_TILE_CORRUPT, EDGE_R_PACK, "the pack cannot be read");
-    else if (c.inflate)
-        serve_inflated(e, rq, &c, buf_bytes(&stored));
     else
-        serve_mbtile(e, rq, &c, buf_bytes(&stored));
-    buf_fini(&stored);
+        (void)answer_mbtile(e, rq, &c, stored, NULL, true);
     edge_unpin(c.g);
 }
+
+/* True: answered without waiting for anything. */
+static bool mbtile_now(struct edge *e, struct net_req *rq, struct tile_call *c)
+{
+    struct bytes stored;
+    /* Pairs with the release of the reader that opened it. */
+    struct edge_mbdb *db = c->loop < EDGE_LOOPS_MAX
+                               ? atomic_load_explicit(&c->p->loop_db[c->loop], memory_order_acquire)
+                               : NULL;
+    enum err err = db ? edge_mbdb_tile(db, &c->tile, &stored) : ERR_BUSY;
+    if (err == ERR_NOT_FOUND) {
+        no_tile(e, rq);
+        return true;
+    }
+    return err == ERR_OK && answer_mbtile(e, rq, c, stored, e->tag_cache[c->loop], false);
+}
+
+/* ---- */
 
 static void defer_call(struct edge *e, struct net_req *rq, const struct tile_call *c, edge_job_fn *run)
 {
@@ -254,18 +320,18 @@ static bool tile_of_pack(struct edge *e, struct net_req *rq, struct tile_call *c
         return true;
     if (c->p->kind == EDGE_PACK_MBTILES) {
         c->key = edge_tile_mbtiles_key(&c->tile);
+        c->loop = net_req_loop_index(rq);
+        if (mbtile_now(e, rq, c))
+            return true;
         defer_call(e, rq, c, mbtile_later);
         return false;
     }
-    const struct edge_entry *entry = edge_dir_find(c->p->dir.list, c->p->dir.n, edge_tile_id(&c->tile));
-    if (!entry) {
+    enum err err = find_tile(e, c, false);
+    if (err == ERR_NOT_FOUND) {
         no_tile(e, rq);
         return true;
     }
-    c->key = entry->offset;
-    c->at = h->data.offset + entry->offset;
-    c->length = entry->length;
-    if (serve_tile(e, rq, c, e->tag_cache[net_req_loop_index(rq)], false) == ERR_OK)
+    if (err == ERR_OK && serve_tile(e, rq, c, e->tag_cache[net_req_loop_index(rq)], false) == ERR_OK)
         return true;
     defer_call(e, rq, c, tile_later);
     return false;

@@ -302,20 +302,14 @@ struct walk {
     edge_pmtiles_read *read;
     void *ctx;
     struct edge_fault *fault;
+    bool keep; /* into list; else only counted */
     struct edge_entry *list;
     size_t n, cap, leaves;
+    uint64_t tiles;
 };
 
-static enum err walk_add(struct walk *w, const struct edge_entry *e)
+static enum err walk_keep(struct walk *w, const struct edge_entry *e)
 {
-    if (e->offset > w->h->data.length || e->length > w->h->data.length - e->offset)
-        return fault(w->fault, "a tile lies outside the tile section");
-    if (e->length > w->limits->tile_bytes_max)
-        return fault(w->fault, "a tile of %u bytes is larger than packs.max_tile_bytes", e->length);
-    if (w->n == w->limits->entries_max || w->n == EDGE_PMTILES_ENTRIES) {
-        fault(w->fault, "more than %zu directory entries: raise packs.dir_cache_bytes", w->n);
-        return ERR_TOO_LARGE;
-    }
     if (w->n == w->cap) {
         size_t cap = w->cap ? w->cap * 2 : 256;
         struct edge_entry *bigger = reallocarray(w->list, cap, sizeof *bigger);
@@ -328,54 +322,99 @@ static enum err walk_add(struct walk *w, const struct edge_entry *e)
     return ERR_OK;
 }
 
-static enum err walk_dir(struct walk *w, uint64_t at, uint64_t n, uint64_t low, uint64_t high, int depth);
-
-static enum err walk_leaf(struct walk *w, const struct edge_entry *leaf, uint64_t high, int depth)
+static enum err walk_add(struct walk *w, const struct edge_entry *e)
 {
-    if (leaf->offset > w->h->leaves.length || leaf->length > w->h->leaves.length - leaf->offset)
-        return fault(w->fault, "a leaf directory lies outside the leaf section");
-    if (depth == EDGE_PMTILES_DEPTH)
-        return fault(w->fault, "leaf directories are nested too deep");
-    if (++w->leaves > EDGE_PMTILES_LEAVES)
-        return fault(w->fault, "too many leaf directories");
-    return walk_dir(w, w->h->leaves.offset + leaf->offset, leaf->length, leaf->id, high, depth + 1);
+    if (e->offset > w->h->data.length || e->length > w->h->data.length - e->offset)
+        return fault(w->fault, "a tile lies outside the tile section");
+    if (e->length > w->limits->tile_bytes_max)
+        return fault(w->fault, "a tile of %u bytes is larger than packs.max_tile_bytes", e->length);
+    if (w->n == w->limits->entries_max || w->n == EDGE_PMTILES_ENTRIES) {
+        fault(w->fault, "more than %zu directory entries", w->n);
+        return ERR_TOO_LARGE;
+    }
+    w->tiles += e->run;
+    if (w->keep)
+        return walk_keep(w, e);
+    w->n++;
+    return ERR_OK;
 }
 
-static enum err walk_dir(struct walk *w, uint64_t at, uint64_t n, uint64_t low, uint64_t high, int depth)
+enum err edge_pmtiles_dir_read(const struct edge_pmtiles_header *h, const struct edge_entry *leaf,
+                               uint64_t high, edge_pmtiles_read *read, void *ctx, struct edge_dir *out,
+                               struct edge_fault *f)
 {
-    struct edge_dir dir = {NULL, 0};
+    uint64_t at = leaf ? h->leaves.offset + leaf->offset : h->root.offset;
+    uint64_t n = leaf ? leaf->length : h->root.length;
+    if (leaf && (leaf->offset > h->leaves.length || leaf->length > h->leaves.length - leaf->offset))
+        return fault(f, "a leaf directory lies outside the leaf section");
     if (n > EDGE_PMTILES_DIR_STORED)
-        return fault(w->fault, "a directory is larger than 4 MiB");
+        return fault(f, "a directory is larger than 4 MiB");
     uint8_t *stored = malloc(n);
     if (!stored)
         return ERR_NO_MEMORY;
-    enum err e = w->read(w->ctx, at, n, stored);
+    enum err e = read(ctx, at, n, stored);
     if (e == ERR_OK)
-        e = edge_pmtiles_dir_decode(w->h->internal, bytes_of(stored, n), low, high, &dir, w->fault);
+        e = edge_pmtiles_dir_decode(h->internal, bytes_of(stored, n), leaf ? leaf->id : 0, high, out, f);
     else
-        fault(w->fault, "a directory cannot be read (%s)", err_title(e));
+        fault(f, "a directory cannot be read (%s)", err_title(e));
     free(stored);
+    return e;
+}
+
+/* leaf NULL: the root. */
+static enum err walk_dir(struct walk *w, const struct edge_entry *leaf, uint64_t high, int depth)
+{
+    struct edge_dir dir = {NULL, 0};
+    if (leaf && depth > EDGE_PMTILES_DEPTH)
+        return fault(w->fault, "leaf directories are nested too deep");
+    if (leaf && ++w->leaves > EDGE_PMTILES_LEAVES)
+        return fault(w->fault, "too many leaf directories");
+    enum err e = edge_pmtiles_dir_read(w->h, leaf, high, w->read, w->ctx, &dir, w->fault);
     for (size_t i = 0; e == ERR_OK && i < dir.n; i++) {
         if (dir.list[i].run)
             e = walk_add(w, &dir.list[i]);
         else
-            e = walk_leaf(w, &dir.list[i], i + 1 < dir.n ? dir.list[i + 1].id : high, depth);
+            e = walk_dir(w, &dir.list[i], i + 1 < dir.n ? dir.list[i + 1].id : high, depth + 1);
     }
     free(dir.list);
     return e;
+}
+
+static enum err walk_end(struct walk *w, enum err e, struct edge_dir *out)
+{
+    if (e != ERR_OK) {
+        free(w->list);
+        return e;
+    }
+    struct edge_entry *fitted = reallocarray(w->list, w->n ? w->n : 1, sizeof *fitted);
+    *out = (struct edge_dir){fitted ? fitted : w->list, w->n};
+    return ERR_OK;
 }
 
 enum err edge_pmtiles_walk(const struct edge_pmtiles_header *h, const struct edge_pmtiles_limits *limits,
                            edge_pmtiles_read *read, void *ctx, struct edge_dir *out,
                            struct edge_fault *out_fault)
 {
+    struct walk w = {.h = h, .limits = limits, .read = read, .ctx = ctx, .fault = out_fault, .keep = true};
+    return walk_end(&w, walk_dir(&w, NULL, UINT64_MAX, 1), out);
+}
+
+enum err edge_pmtiles_walk_leaf(const struct edge_pmtiles_header *h,
+                                const struct edge_pmtiles_limits *limits, const struct edge_entry *leaf,
+                                uint64_t high, edge_pmtiles_read *read, void *ctx, struct edge_dir *out,
+                                struct edge_fault *out_fault)
+{
+    struct walk w = {.h = h, .limits = limits, .read = read, .ctx = ctx, .fault = out_fault, .keep = true};
+    return walk_end(&w, walk_dir(&w, leaf, high, 2), out);
+}
+
+enum err edge_pmtiles_count(const struct edge_pmtiles_header *h, const struct edge_pmtiles_limits *limits,
+                            edge_pmtiles_read *read, void *ctx, struct edge_pmtiles_count *out,
+                            struct edge_fault *out_fault)
+{
     struct walk w = {.h = h, .limits = limits, .read = read, .ctx = ctx, .fault = out_fault};
-    enum err e = walk_dir(&w, h->root.offset, h->root.length, 0, UINT64_MAX, 1);
-    if (e != ERR_OK) {
-        free(w.list);
-        return e;
-    }
-    struct edge_entry *fitted = reallocarray(w.list, w.n ? w.n : 1, sizeof *fitted);
-    *out = (struct edge_dir){fitted ? fitted : w.list, w.n};
-    return ERR_OK;
+    enum err e = walk_dir(&w, NULL, UINT64_MAX, 1);
+    if (e == ERR_OK)
+        *out = (struct edge_pmtiles_count){w.n, w.tiles};
+    return e;
 }

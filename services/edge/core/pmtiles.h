@@ -104,6 +104,25 @@ NODISCARD enum err edge_pmtiles_walk(const struct edge_pmtiles_header *h,
                                      const struct edge_pmtiles_limits *limits, edge_pmtiles_read *read,
                                      void *ctx, struct edge_dir *out, struct edge_fault *out_fault);
 
+struct edge_pmtiles_count {
+    uint64_t entries, tiles;
+};
+/* The same checks without keeping anything: for archives whose directories are larger than memory should be. */
+NODISCARD enum err edge_pmtiles_count(const struct edge_pmtiles_header *h,
+                                      const struct edge_pmtiles_limits *limits, edge_pmtiles_read *read,
+                                      void *ctx, struct edge_pmtiles_count *out,
+                                      struct edge_fault *out_fault);
+/* One directory: the root (leaf NULL), or the leaf an entry with run 0 names; high: id of the entry after it. */
+NODISCARD enum err edge_pmtiles_dir_read(const struct edge_pmtiles_header *h, const struct edge_entry *leaf,
+                                         uint64_t high, edge_pmtiles_read *read, void *ctx,
+                                         struct edge_dir *out, struct edge_fault *out_fault);
+/* Every tile below one leaf, as edge_pmtiles_walk does from the root. */
+NODISCARD enum err edge_pmtiles_walk_leaf(const struct edge_pmtiles_header *h,
+                                          const struct edge_pmtiles_limits *limits,
+                                          const struct edge_entry *leaf, uint64_t high,
+                                          edge_pmtiles_read *read, void *ctx, struct edge_dir *out,
+                                          struct edge_fault *out_fault);
+
 /* ---- writing ---- */
 
 struct edge_pmtiles_tile {

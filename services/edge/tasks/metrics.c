@@ -1,5 +1,8 @@
 /* metrics: every 100 ms readiness and promised answers, every second gauges and the capability cache. */
+#include "services/edge/dirs.h"
 #include "services/edge/fills.h"
+#include "services/edge/reload.h"
+#include "services/edge/scrub.h"
 
 enum { TICK_MS = 100 };
 
@@ -12,6 +15,7 @@ static void set_gauges(struct edge *e)
     rt_lock_release(&s->refs);
     obs_gauge_set(obs_gauge(e->m[EDGE_M_cas_bytes]), (double)bytes);
     obs_gauge_set(obs_gauge(e->m[EDGE_M_cas_objects]), (double)objects);
+    obs_gauge_set(obs_gauge(e->m[EDGE_M_dir_cache]), (double)edge_dirs_bytes(e->dirs));
 }
 
 enum err edge_metrics_run(struct rt_task *self, void *arg)
@@ -20,6 +24,8 @@ enum err edge_metrics_run(struct rt_task *self, void *arg)
     for (unsigned n = 0; !rt_task_stopping(self); n++) {
         svc_health_tick(e->svc);
         edge_fills_tick(e);
+        edge_reload_tick(e);
+        edge_verify_tick(e);
         set_gauges(e);
         if (n % 10 == 0)
             auth_refresh(svc_auth(e->svc));

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "services/edge/mbdb.h"
 #include "services/edge/reload.h"
 
 enum {
@@ -20,8 +21,10 @@ enum {
 
 struct seal {
     struct edge_pack *pack;  /* a reference; NULL: nothing to do */
-    struct edge_entry *list; /* by offset */
-    size_t next;
+    struct edge_entry *list; /* contents still to be hashed, by offset */
+    size_t n, next;
+    size_t root_next;     /* large archives: the entry of the root whose leaf comes next */
+    struct edge_mbdb *db; /* MBTiles: where the tiles come from; NULL when all are done */
     uint64_t whole_at;
     struct sha256_ctx whole;
     uint8_t *scratch;
@@ -45,6 +48,7 @@ static int by_offset(const void *a, const void *b)
 
 static void seal_end(struct seal *s) RT_UNCHECKED
 {
+    edge_mbdb_close(s->db);
     edge_pack_unref(s->pack);
     free(s->list);
     free(s->scratch);
@@ -69,36 +73,93 @@ static void seal_begin(struct verifier *v) RT_UNCHECKED
     edge_unpin(g);
     if (!s->pack)
         return;
-    size_t n = s->pack->dir.n;
+    const struct edge_pack *p = s->pack;
     s->scratch = malloc(READ_BYTES);
-    s->list = malloc(n * sizeof *s->list + 1);
-    if (!s->scratch || !s->list) {
+    s->n = p->large ? 0 : p->dir.n;
+    s->list = malloc(s->n * sizeof *s->list + 1);
+    if (!s->scratch || !s->list ||
+        (p->kind == EDGE_PACK_MBTILES && edge_mbdb_open(p->file->fd, edge_config(v->e)->packs_max_tile,
+                                                        EDGE_MBDB_WAITS, &s->db) != ERR_OK)) {
         seal_end(s);
+        v->generation = 0; /* later again */
         return;
     }
-    if (n)
-        memcpy(s->list, s->pack->dir.list, n * sizeof *s->list);
-    qsort(s->list, n, sizeof *s->list, by_offset);
+    if (s->n)
+        memcpy(s->list, p->dir.list, s->n * sizeof *s->list);
+    qsort(s->list, s->n, sizeof *s->list, by_offset);
     sha256_init(&s->whole);
+}
+
+/* Of a large archive: the tiles below the root's next entry. False: there are no more. */
+RT_BLOCKS
+static bool seal_next_leaf(struct verifier *v, enum err *out_err)
+{
+    struct seal *s = &v->seal;
+    const struct edge_pack *p = s->pack;
+    struct edge_pmtiles_limits limits = edge_pack_limits(v->e);
+    struct edge_fault fault;
+    struct edge_dir below = {NULL, 0};
+    if (!p->large || s->root_next == p->dir.n)
+        return false;
+    const struct edge_entry *entry = &p->dir.list[s->root_next++];
+    uint64_t high = s->root_next < p->dir.n ? p->dir.list[s->root_next].id : UINT64_MAX;
+    if (entry->run) {
+        below.list = malloc(sizeof *entry);
+        below.n = below.list ? 1 : 0;
+        if (below.list)
+            *below.list = *entry;
+    } else
+        *out_err = edge_pmtiles_walk_leaf(&p->header, &limits, entry, high, edge_pack_read, p->file, &below,
+                                          &fault);
+    if (*out_err == ERR_OK) {
+        free(s->list);
+        s->list = below.list;
+        s->n = below.n;
+        s->next = 0;
+        qsort(s->list, s->n, sizeof *s->list, by_offset);
+    }
+    return true;
+}
+
+/* A digest into the tag file; a bucket that is full only means that it will be computed again. */
+RT_BLOCKS
+static enum err seal_put(struct verifier *v, const struct edge_tag *tag)
+{
+    struct edge_pack *p = v->seal.pack;
+    enum err err = edge_tags_put(&p->tags, tag);
+    if (err != ERR_TOO_LARGE)
+        return err;
+    if (!p->tags.full)
+        obs_log(svc_log(v->e->svc), OBS_WARN, "tags_full", OBS_STR("pack", (const char *)p->name), OBS_END);
+    p->tags.full = true;
+    return ERR_OK;
 }
 
 RT_BLOCKS
 static enum err seal_content(struct verifier *v, const struct edge_entry *entry)
 {
     struct edge_pack *p = v->seal.pack;
-    struct edge_tag tag = {.key = entry->offset, .length = entry->length};
+    struct edge_tag tag = {.key = entry->offset, .length = entry->length}, known;
+    if (edge_tags_find(&p->tags, tag.key, &known) == ERR_OK && known.length == tag.length)
+        return ERR_OK; /* a request needed it before, or another leaf names it too */
     enum err err =
         edge_file_hash(p->file, p->header.data.offset + entry->offset, entry->length, &tag.digest);
-    if (err == ERR_OK)
-        err = edge_tags_put(&p->tags, &tag);
-    if (err == ERR_TOO_LARGE) {
-        if (!p->tags.full)
-            obs_log(svc_log(v->e->svc), OBS_WARN, "tags_full", OBS_STR("pack", (const char *)p->name),
-                    OBS_END);
-        p->tags.full = true;
-        err = ERR_OK;
-    }
-    return err;
+    return err == ERR_OK ? seal_put(v, &tag) : err;
+}
+
+/* The next tile of an MBTiles file. ERR_EMPTY: that was the last. */
+RT_BLOCKS
+static enum err seal_row(struct verifier *v, uint64_t *io_done)
+{
+    struct edge_tile t;
+    struct bytes tile;
+    enum err err = edge_mbdb_next(v->seal.db, &t, &tile);
+    if (err != ERR_OK)
+        return err;
+    struct edge_tag tag = {.key = edge_tile_mbtiles_key(&t), .length = (uint32_t)tile.n};
+    sha256_of(tile.p, tile.n, &tag.digest);
+    *io_done += tile.n + 1;
+    return seal_put(v, &tag);
 }
 
 /* About STEP_BYTES of work. ERR_EMPTY: done. */
@@ -109,7 +170,17 @@ static enum err seal_step(struct verifier *v, uint64_t *out_bytes)
     struct edge_pack *p = s->pack;
     enum err err = ERR_OK;
     uint64_t done = 0;
-    while (err == ERR_OK && done < STEP_BYTES && s->next < p->dir.n) {
+    while (err == ERR_OK && done < STEP_BYTES && s->db) {
+        err = seal_row(v, &done);
+        if (err == ERR_EMPTY) {
+            edge_mbdb_close(s->db);
+            s->db = NULL;
+            err = ERR_OK;
+        }
+    }
+    while (err == ERR_OK && done < STEP_BYTES && (s->next < s->n || seal_next_leaf(v, &err))) {
+        if (err != ERR_OK || s->next == s->n)
+            continue;
         const struct edge_entry *entry = &s->list[s->next];
         if (s->next == 0 || entry->offset != entry[-1].offset) {
             err = seal_content(v, entry);
@@ -117,7 +188,8 @@ static enum err seal_step(struct verifier *v, uint64_t *out_bytes)
         }
         s->next++;
     }
-    while (err == ERR_OK && done < STEP_BYTES && s->next == p->dir.n && s->whole_at < p->file->size) {
+    bool tiles_done = !s->db && s->next == s->n && (!p->large || s->root_next == p->dir.n);
+    while (err == ERR_OK && done < STEP_BYTES && tiles_done && s->whole_at < p->file->size) {
         uint64_t left = p->file->size - s->whole_at;
         size_t n = left < READ_BYTES ? (size_t)left : READ_BYTES;
         err = edge_file_read(p->file, s->whole_at, s->scratch, n);
@@ -129,7 +201,7 @@ static enum err seal_step(struct verifier *v, uint64_t *out_bytes)
     }
     obs_counter_add(obs_counter(v->e->m[EDGE_M_hashed]), done);
     *out_bytes = done;
-    return err == ERR_OK && s->next == p->dir.n && s->whole_at == p->file->size ? ERR_EMPTY : err;
+    return err == ERR_OK && tiles_done && s->whole_at == p->file->size ? ERR_EMPTY : err;
 }
 
 RT_BLOCKS
@@ -180,7 +252,7 @@ static void write_tags(struct verifier *v)
 
 /* ---- reloads ---- */
 
-static void answer(struct edge *e, struct net_req *rq, enum err err, struct edge_reload *r)
+static void answer(struct net_req *rq, enum err err, struct edge_reload *r)
 {
     struct buf body;
     if (err != ERR_OK) {
@@ -200,24 +272,24 @@ static void answer(struct edge *e, struct net_req *rq, enum err err, struct edge
             buf_cstr(&r->removed));
         net_reply_json(rq, 200, buf_bytes(&body));
     }
-    (void)e;
     buf_fini(&body);
 }
 
 RT_BLOCKS
-static void reload(struct verifier *v, struct edge_pack_op *op)
+static void reload(struct verifier *v)
 {
     struct edge_reload r;
-    atomic_store(&v->e->reload_pending, false); /* a later request means a later reload */
+    struct edge_pack_op *op = edge_reload_begin(v->e);
+    if (!op)
+        return;
     edge_reload_init(&r);
     enum err err = edge_packs_reload(v->e, op->only, op->only_n, &r);
     v->reloaded_ns = edge_now_ns(v->e);
-    bool heap = op->heap;
-    if (op->rq)
-        answer(v->e, op->rq, err, &r);
+    for (struct edge_call *c = edge_reload_end(v->e, op), *next; c; c = next) {
+        next = c->next; /* it goes with its request */
+        answer(c->rq, err, &r);
+    }
     edge_reload_fini(&r);
-    if (heap)
-        free(op);
 }
 
 /* A file that was overwritten is not served any more; a reload finds out what is there now. */
@@ -245,8 +317,9 @@ static void check_files(struct verifier *v) RT_UNCHECKED
     edge_unpin(g);
     if (changed) {
         atomic_store(&v->e->packs_ok, false);
-        if (now - v->reloaded_ns > RELOAD_GAP_MS * 1000000LL)
-            edge_request_reload(v->e);
+        if (now - v->reloaded_ns > RELOAD_GAP_MS * 1000000LL &&
+            edge_request_reload(v->e, NULL, 0, NULL) == ERR_CLOSED)
+            v->reloaded_ns = now; /* draining; otherwise the next check asks again */
     }
 }
 
@@ -260,7 +333,7 @@ enum err edge_pack_verifier_run(struct rt_task *self, void *arg)
         err = busy ? rt_chan_try_recv(v.e->pack_ops, &op)
                    : rt_chan_recv(v.e->pack_ops, deadline_in_ms(200), &op);
         if (err == ERR_OK)
-            reload(&v, op);
+            reload(&v);
         else if (err != ERR_TIMEOUT && err != ERR_EMPTY)
             break;
         write_tags(&v);

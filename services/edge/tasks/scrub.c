@@ -1,28 +1,48 @@
 /*
- * scrub: reads every object again at a gentle rate and compares it with its name. A wrong one goes into quarantine through
- * cas_writer, and the next request fills it again.
+ * scrub: reads every object again at a gentle rate and compares it with its name; at full speed, and first, when somebody
+ * asks for it. A wrong one goes into quarantine through cas_writer, and the next request fills it again.
  */
 #include <stdlib.h>
 
 #include "services/edge/scrub.h"
 
-enum { PAUSE_MS = 1000 };
+enum { LAP_EVERY_MS = 10000 };
+
+/* A pass somebody waits for goes before a lap nobody does. */
+static bool nobody_waits(struct edge *e, const struct edge_scrub_report *so_far)
+{
+    (void)so_far;
+    return !edge_verify_wanted(e);
+}
+
+RT_BLOCKS
+static void lap(struct edge *e, struct rt_task *self)
+{
+    uint64_t rate = edge_config(e)->cas_scrub_rate;
+    struct edge_scrub_report *r = calloc(1, sizeof *r);
+    enum err err = r && rate ? edge_scrub_pass(e, self, rate, r, nobody_waits) : ERR_OK;
+    free(r);
+    if (err != ERR_OK && err != ERR_CANCELED && err != ERR_EMPTY)
+        obs_log(svc_log(e->svc), OBS_WARN, "scrub_failed", OBS_ERR(err), OBS_END);
+}
 
 enum err edge_scrub_run(struct rt_task *self, void *arg)
 {
     struct edge *e = arg;
+    int64_t lap_ns = edge_now_ns(e);
+    enum err err = ERR_OK;
     while (!rt_task_stopping(self)) {
-        uint64_t rate = edge_config(e)->cas_scrub_rate;
-        struct edge_scrub_report *r = calloc(1, sizeof *r);
-        enum err err = r && rate ? edge_scrub_pass(e, self, rate, r) : ERR_OK;
-        free(r);
-        if (err != ERR_OK && err != ERR_CANCELED)
-            obs_log(svc_log(e->svc), OBS_WARN, "scrub_failed", OBS_ERR(err), OBS_END);
-        for (int i = 0; i < 10 && !rt_task_stopping(self); i++) {
-            if (rt_task_sleep(self, deadline_in_ms(PAUSE_MS)) != ERR_OK)
-                break;
-            rt_task_beat(self);
+        void *item;
+        edge_verify_run(e, self); /* also what was asked for before a restart of this task */
+        if (edge_now_ns(e) >= lap_ns) {
+            lap(e, self);
+            lap_ns = edge_now_ns(e) + LAP_EVERY_MS * 1000000LL;
         }
+        rt_task_beat(self);
+        err = rt_chan_recv(e->scrub_ops, deadline_in_ms(1000), &item);
+        if (err != ERR_OK && err != ERR_TIMEOUT)
+            break;
     }
-    return rt_task_canceled(self) && !rt_task_stopping(self) ? ERR_CANCELED : ERR_OK;
+    edge_verify_run(e, self); /* nobody is left unanswered */
+    return rt_task_stopping(self) || err == ERR_CLOSED ? ERR_OK : err == ERR_TIMEOUT ? ERR_OK : err;
 }
