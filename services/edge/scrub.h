@@ -32,8 +32,8 @@ edge_scrub_pass(struct edge *e, struct rt_task *self, uint64_t rate, struct edge
 
 NODISCARD enum err edge_verify_create(struct edge_verify **out);
 void edge_verify_destroy(struct edge_verify *v); /* NULL is fine */
-/* Joins the pass under way or asks for one; the call is answered when it ends or its time is up. ERR_CLOSED: it is still
- * the caller's. */
+/* Joins the pass under way or asks for one; the call (NULL: nobody waits) is answered when it ends or its time is up.
+ * ERR_CLOSED: it is still the caller's. */
 NODISCARD enum err edge_verify_ask(struct edge *e, struct edge_call *call);
 bool edge_verify_wanted(struct edge *e);
 void edge_verify_run(struct edge *e, struct rt_task *self) RT_BLOCKS; /* by the scrub task */

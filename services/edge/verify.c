@@ -46,7 +46,8 @@ enum err edge_verify_ask(struct edge *e, struct edge_call *call)
     v->wanted = true;
     if (first)
         v->so_far = (struct edge_scrub_report){0};
-    edge_calls_add(&v->calls, call);
+    if (call)
+        edge_calls_add(&v->calls, call);
     rt_lock_release(&v->lock);
     if (!first)
         return ERR_OK;

@@ -131,9 +131,12 @@ void edge_admin_reload(struct net_req *rq, void *ctx)
     }
     call->rq = rq;
     call->by_ns = edge_now_ns(e) + (int64_t)(body.has_wait_ms ? body.wait_ms : RELOAD_WAIT_MS) * 1000000;
-    enum err err = edge_request_reload(e, body.packs.items, body.packs.n, call);
+    bool waits = !body.has_wait_ms || body.wait_ms > 0;
+    enum err err = edge_request_reload(e, body.packs.items, body.packs.n, waits ? call : NULL);
     if (err != ERR_OK)
         net_reply_problem(rq, err == ERR_CLOSED ? ERR_DRAINING : ERR_BUSY, "no reload now");
+    else if (!waits)
+        net_reply_json(rq, 202, bytes_of("{\"done\":false}", 14));
 }
 
 /* ---- fills ---- */
@@ -272,8 +275,10 @@ void edge_admin_verify(struct net_req *rq, void *ctx)
     }
     call->rq = rq;
     call->by_ns = edge_now_ns(e) + (int64_t)body->wait_ms * 1000000;
-    if (edge_verify_ask(e, call) != ERR_OK)
+    if (edge_verify_ask(e, body->wait_ms ? call : NULL) != ERR_OK)
         net_reply_problem(rq, ERR_DRAINING, "the service is shutting down");
+    else if (!body->wait_ms)
+        edge_verify_reply(e, rq, 202, "running", &(struct edge_scrub_report){0});
 }
 
 void edge_admin_purge(struct net_req *rq, void *ctx)
