@@ -28,6 +28,35 @@ static enum err remove_entry(void *ctx, const char *name) RT_BLOCKS
     return store_disk_unlink(f->disk, path);
 }
 
+/* The name of the root in its directory, and that one's name, and so on: what lies above ours is synced as far as we may. */
+static enum err sync_ancestors(struct store_disk *disk, const char *root) RT_BLOCKS
+{
+    char dir[STORE_PATH_MAX], up[STORE_PATH_MAX];
+    snprintf(dir, sizeof dir, "%s", root);
+    for (unsigned level = 0; store_path_dir(dir, up) && strcmp(dir, up) != 0; level++) {
+        enum err e = store_disk_sync_dir(disk, up);
+        if (e != ERR_OK && level == 0)
+            return e;
+        if (e != ERR_OK || !strcmp(up, "."))
+            break;
+        memcpy(dir, up, sizeof dir);
+    }
+    return ERR_OK;
+}
+
+enum err rewarder_files_mkdirs(struct rewarder_files *f, const char *path)
+{
+    char dir[STORE_PATH_MAX], up[STORE_PATH_MAX];
+    enum err e = store_disk_mkdirs(f->disk, path);
+    size_t root_n = strlen(f->root);
+    snprintf(dir, sizeof dir, "%s", path);
+    while (e == ERR_OK && strlen(dir) > root_n && store_path_dir(dir, up)) {
+        e = store_disk_sync_dir(f->disk, up);
+        memcpy(dir, up, sizeof dir);
+    }
+    return e;
+}
+
 enum err rewarder_files_open(struct rewarder_files *f, struct store_disk *disk, const char *root)
 {
     static const char *const dirs[] = {"spool", "inputs", "runs", "dry", "shadow", "quarantine"};
@@ -52,6 +81,8 @@ enum err rewarder_files_open(struct rewarder_files *f, struct store_disk *disk, 
         e = store_file_open(disk, path, STORE_WRITE | STORE_CREATE, &f->log);
     if (e == ERR_OK)
         e = store_disk_sync_dir(disk, f->root);
+    if (e == ERR_OK)
+        e = sync_ancestors(disk, f->root);
     if (e != ERR_OK)
         rewarder_files_close(f);
     return e;
@@ -181,8 +212,8 @@ static bool frame_at(struct bytes all, size_t at, struct bytes *out_line)
     if (all.n - at < 8)
         return false;
     uint32_t n = be32_get(all.p + at);
-    if (n > LOG_LINE_MAX || n > all.n - at - 8)
-        return false;
+    if (n < 2 || n > LOG_LINE_MAX || n > all.n - at - 8)
+        return false; /* also eight zeros, which a lost sector leaves and whose checksum is right */
     *out_line = bytes_of(all.p + at + 8, n);
     return crc32c(0, out_line->p, n) == be32_get(all.p + at + 4);
 }
@@ -191,7 +222,7 @@ static bool good_frame_after(struct bytes all, size_t at)
 {
     struct bytes line;
     for (size_t i = at + 1; i + 8 <= all.n; i++)
-        if (frame_at(all, i, &line) && line.n >= 2 && line.p[0] == '{')
+        if (frame_at(all, i, &line) && line.p[0] == '{')
             return true;
     return false;
 }
@@ -217,6 +248,7 @@ enum err rewarder_log_replay(struct rewarder_files *f, rewarder_log_fn *fn, void
         e = fn(ctx, line);
         at += 8 + line.n;
     }
+    f->log_end = at;
     rewarder_file_unload(&file);
     return e;
 }
@@ -228,8 +260,12 @@ enum err rewarder_log_append(struct rewarder_files *f, struct bytes line)
     be32_put(frame, (uint32_t)line.n);
     be32_put(frame + 4, crc32c(0, line.p, line.n));
     memcpy(frame + 8, line.p, line.n);
-    enum err e = store_file_append(f->log, frame, 8 + line.n);
-    return e == ERR_OK ? store_file_sync(f->log) : e;
+    enum err e = store_file_pwrite(f->log, frame, 8 + line.n, f->log_end);
+    if (e == ERR_OK)
+        e = store_file_sync(f->log);
+    if (e == ERR_OK)
+        f->log_end += 8 + line.n;
+    return e;
 }
 
 /* ---- settle.log ---- */

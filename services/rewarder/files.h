@@ -28,6 +28,7 @@ struct rewarder_files {
     struct store_disk *disk;
     char root[REWARDER_ROOT_MAX];
     struct store_file *lock, *log;
+    uint64_t log_end; /* behind the last frame that is durable */
 };
 
 /* A whole file: mapped when the disk has descriptors, read otherwise. Keep the struct until rewarder_file_unload(). */
@@ -56,6 +57,9 @@ NODISCARD enum err rewarder_files_remove_run(struct rewarder_files *f, bool dry,
 void rewarder_path_shadow(const struct rewarder_files *f, const struct sha256 *id, const char *name,
                           char out[STORE_PATH_MAX]);
 
+/* A directory under the root and those above it, their names durable. */
+NODISCARD enum err rewarder_files_mkdirs(struct rewarder_files *f, const char *path) RT_BLOCKS;
+
 /* One file of a directory that is being filled: created or replaced, written, flushed. Its name is not yet durable. */
 NODISCARD enum err rewarder_files_write(struct rewarder_files *f, const char *path,
                                         struct bytes contents) RT_BLOCKS;
@@ -63,8 +67,8 @@ NODISCARD enum err rewarder_files_write(struct rewarder_files *f, const char *pa
 /* registry.log: frames u32 len | u32 CRC32C | JSON. A torn last frame is cut off; damage before good frames is ERR_CORRUPT. */
 typedef enum err rewarder_log_fn(void *ctx, struct bytes line);
 NODISCARD enum err rewarder_log_replay(struct rewarder_files *f, rewarder_log_fn *fn, void *ctx) RT_BLOCKS;
-NODISCARD enum err rewarder_log_append(struct rewarder_files *f,
-                                       struct bytes line) RT_BLOCKS; /* durable when it returns */
+/* Durable when it returns. After a failure the next line takes the failed one's place: no frame may follow a torn one. */
+NODISCARD enum err rewarder_log_append(struct rewarder_files *f, struct bytes line) RT_BLOCKS;
 
 /* settle.log of a run: 32-byte records, never flushed. */
 struct rewarder_settle_record {

@@ -66,6 +66,7 @@ struct svc {
     uid_t allow_uids[64];
 
     struct store_disk *disk;
+    bool own_disk;
     struct obs_metrics *metrics;
     struct obs_family *families[SVC_M_COUNT];
     struct obs_log *log;

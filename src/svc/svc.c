@@ -213,8 +213,9 @@ enum err svc_open(const struct svc_def *def, const struct svc_options *opt, stru
     resolve_addresses(s);
     if ((e = open_observability(s, opt->log_fd)) != ERR_OK)
         return e;
-    s->disk = store_disk_real();
-    if (svc_data_amnesia(s->data) && (e = store_disk_memory(0, &s->disk)) != ERR_OK)
+    s->disk = opt->disk ? opt->disk : store_disk_real();
+    s->own_disk = !opt->disk && svc_data_amnesia(s->data);
+    if (s->own_disk && (e = store_disk_memory(0, &s->disk)) != ERR_OK)
         return e;
     if ((e = open_auth(s)) != ERR_OK || (e = open_supervisor(s)) != ERR_OK)
         return e;
@@ -338,7 +339,7 @@ void svc_close(struct svc *s)
     if (s->tls)
         net_tls_unref(s->tls);
     auth_close(s->auth);
-    if (s->disk && s->disk != store_disk_real())
+    if (s->own_disk && s->disk != store_disk_real())
         store_disk_destroy(s->disk);
     obs_tracer_destroy(s->tracer);
     obs_health_destroy(s->health);

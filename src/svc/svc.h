@@ -57,6 +57,7 @@ struct svc_options {
     const char *const *flags; /* "section.key=value", highest precedence */
     size_t flag_count;
     const struct clock *clock; /* NULL: clock_real() */
+    struct store_disk *disk;   /* NULL: real, or memory with --amnesia; a simulation's stays the caller's */
     int log_fd;                /* 0: stderr */
     bool quiet;                /* log warnings and worse only */
     void *wiring;              /* handed to hooks.open: how `ron up` passes the in-process ledger client */

@@ -58,20 +58,13 @@ static enum err sign_file(struct rewarder *r, const struct rewarder_run *run, co
     return put(r, run, name, bytes_of(sig, sizeof sig));
 }
 
+/* The names of the files; those of the directories were made durable with them. */
 static enum err sync_dirs(struct rewarder *r, const struct rewarder_run *run) RT_BLOCKS
 {
     char path[STORE_PATH_MAX];
     rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "sigs", path);
     enum err e = store_disk_sync_dir(r->files.disk, path);
     rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "", path);
-    if (e == ERR_OK)
-        e = store_disk_sync_dir(r->files.disk, path);
-    char *slash = strrchr(path, '/');
-    *slash = '\0';
-    if (e == ERR_OK)
-        e = store_disk_sync_dir(r->files.disk, path);
-    slash = strrchr(path, '/');
-    *slash = '\0';
     return e == ERR_OK ? store_disk_sync_dir(r->files.disk, path) : e;
 }
 
@@ -96,7 +89,7 @@ static enum err write_files(struct rewarder *r, const struct rewarder_outcome *o
     char path[STORE_PATH_MAX], storage[1024];
     struct buf seal;
     rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "sigs", path);
-    enum err e = store_disk_mkdirs(r->files.disk, path);
+    enum err e = rewarder_files_mkdirs(&r->files, path);
     rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "seal.json", path);
     if (e == ERR_OK) /* a dry run replaces its predecessor: unseal first */
         e = store_file_remove(r->files.disk, path);
@@ -213,7 +206,7 @@ static void record_breach(struct rewarder *r, struct rewarder_outcome *o) RT_BLO
     struct rewarder_run_info i = rewarder_run_read(&r->registry, run);
     snprintf(dir, sizeof dir, "%s/quarantine/%s/%s-%llu", r->files.root, run->tenant, run->epoch,
              (unsigned long long)i.n);
-    enum err e = store_disk_mkdirs(r->files.disk, dir);
+    enum err e = rewarder_files_mkdirs(&r->files, dir);
     store_path_join(path, dir, "report.json");
     if (e == ERR_OK)
         e = store_file_replace(r->files.disk, path, buf_bytes(&o->line));
@@ -236,7 +229,7 @@ static enum err store_input(struct rewarder *r, struct rewarder_outcome *o) RT_B
     struct store_file *f;
     struct buf meta;
     rewarder_path_input(&r->files, &o->input.cid, "", dir);
-    enum err e = store_disk_mkdirs(r->files.disk, dir);
+    enum err e = rewarder_files_mkdirs(&r->files, dir);
     if (e == ERR_OK)
         e = store_file_open(r->files.disk, o->spool, STORE_WRITE, &f);
     if (e != ERR_OK)
@@ -309,7 +302,7 @@ static enum err move_discarded(struct rewarder *r, const struct rewarder_run *ru
     char dir[STORE_PATH_MAX], from[STORE_PATH_MAX], to[STORE_PATH_MAX];
     snprintf(dir, sizeof dir, "%s/quarantine/%s/%s-%llu", r->files.root, run->tenant, run->epoch,
              (unsigned long long)n);
-    enum err e = store_disk_mkdirs(r->files.disk, dir);
+    enum err e = rewarder_files_mkdirs(&r->files, dir);
     for (size_t i = 0; e == ERR_OK && i < sizeof names / sizeof *names; i++) {
         rewarder_path_run(&r->files, false, run->tenant, run->epoch, names[i], from);
         store_path_join(to, dir, names[i]);
@@ -378,7 +371,7 @@ static enum err write_shadow(struct rewarder *r, struct rewarder_shadow *s, stru
     char path[STORE_PATH_MAX], meta[160];
     rewarder_shadow_write(s, true, body);
     rewarder_path_shadow(&r->files, &s->id, "", path);
-    enum err e = body->err == ERR_OK ? store_disk_mkdirs(r->files.disk, path) : body->err;
+    enum err e = body->err == ERR_OK ? rewarder_files_mkdirs(&r->files, path) : body->err;
     rewarder_path_shadow(&r->files, &s->id, "diff.csv", path);
     if (e == ERR_OK)
         e = rewarder_files_write(&r->files, path, buf_bytes(&s->csv));

@@ -34,6 +34,7 @@ struct fixture {
     struct fake_ledger *ledger;
     const char *flags[16];
     size_t flag_n;
+    struct store_disk *disk;             /* NULL: the real one */
     char policy_flag[128], text[4][128]; /* room for flags that a test makes */
 };
 
@@ -63,7 +64,7 @@ static const char policies[] =
 
 /* ---- the service ---- */
 
-static void keep(void *arg, enum err e, const struct net_http_response *r)
+static inline void keep(void *arg, enum err e, const struct net_http_response *r)
 {
     struct answer *a = arg;
     a->status = e == ERR_OK ? r->status : -(int)e;
@@ -74,8 +75,8 @@ static void keep(void *arg, enum err e, const struct net_http_response *r)
     snprintf(a->retry_after, sizeof a->retry_after, "%.*s", STR_ARG(net_http_header(r, "retry-after")));
 }
 
-static void call(struct fixture *f, const char *method, const char *path, const char *body,
-                 const char *type, const char *token, struct answer *a) RT_BLOCKS
+static inline void call(struct fixture *f, const char *method, const char *path, const char *body,
+                        const char *type, const char *token, struct answer *a) RT_BLOCKS
 {
     char url[512], bearer[8300], content[80];
     snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", token ? token : f->token);
@@ -94,7 +95,7 @@ static void call(struct fixture *f, const char *method, const char *path, const 
     assert_int_equal(e, ERR_OK);
 }
 
-static json_t *json_of(struct answer *a)
+static inline json_t *json_of(struct answer *a)
 {
     json_error_t why;
     json_t *o = json_loadb((const char *)a->body.p, a->body.n, 0, &why);
@@ -103,7 +104,7 @@ static json_t *json_of(struct answer *a)
     return o;
 }
 
-static json_t *get(struct fixture *f, const char *path, int status) RT_BLOCKS
+static inline json_t *get(struct fixture *f, const char *path, int status) RT_BLOCKS
 {
     struct answer a;
     call(f, "GET", path, NULL, NULL, NULL, &a);
@@ -112,7 +113,7 @@ static json_t *get(struct fixture *f, const char *path, int status) RT_BLOCKS
     return json_of(&a);
 }
 
-static json_t *post(struct fixture *f, const char *path, const char *body, int status) RT_BLOCKS
+static inline json_t *post(struct fixture *f, const char *path, const char *body, int status) RT_BLOCKS
 {
     struct answer a;
     call(f, "POST", path, body, NULL, NULL, &a);
@@ -121,13 +122,13 @@ static json_t *post(struct fixture *f, const char *path, const char *body, int s
     return json_of(&a);
 }
 
-static const char *text(const json_t *o, const char *name)
+static inline const char *text(const json_t *o, const char *name)
 {
     const char *s = json_string_value(json_object_get(o, name));
     return s ? s : "";
 }
 
-static void start(struct fixture *f) RT_BLOCKS
+static inline void start(struct fixture *f) RT_BLOCKS
 {
     const char *why = "";
     struct buf token;
@@ -136,6 +137,7 @@ static void start(struct fixture *f) RT_BLOCKS
                               .flags = f->flags,
                               .flag_count = f->flag_n,
                               .quiet = true,
+                              .disk = f->disk,
                               .wiring = f->ledger ? &f->ledger->client : NULL};
     if (svc_open(&rewarder_svc, &opt, &f->svc) != ERR_OK || svc_start(f->svc) != ERR_OK)
         fail_msg("%s", svc_last_error());
@@ -144,7 +146,7 @@ static void start(struct fixture *f) RT_BLOCKS
     f->token[token.n] = '\0';
 }
 
-static int stop(struct fixture *f) RT_BLOCKS
+static inline int stop(struct fixture *f) RT_BLOCKS
 {
     int code = svc_drain(f->svc);
     svc_close(f->svc);
@@ -152,7 +154,7 @@ static int stop(struct fixture *f) RT_BLOCKS
     return code;
 }
 
-static void fixture_open(struct fixture *f)
+static inline void fixture_open(struct fixture *f)
 {
     static const char *const flags[] = {
         "bind=127.0.0.1:0",
@@ -179,7 +181,7 @@ static void fixture_open(struct fixture *f)
     fake_ledger_init(f->ledger, 1);
 }
 
-static int set_up(void **state) RT_BLOCKS
+static inline int set_up(void **state) RT_BLOCKS
 {
     struct fixture *f = calloc(1, sizeof *f);
     assert_non_null(f);
@@ -189,7 +191,7 @@ static int set_up(void **state) RT_BLOCKS
     return 0;
 }
 
-static int tear_down(void **state) RT_BLOCKS
+static inline int tear_down(void **state) RT_BLOCKS
 {
     struct fixture *f = *state;
     char command[128];
@@ -204,7 +206,7 @@ static int tear_down(void **state) RT_BLOCKS
 
 /* ---- what tests do ---- */
 
-static void snapshot(const char *tenant, const char *epoch, unsigned rows, struct buf *b)
+static inline void snapshot(const char *tenant, const char *epoch, unsigned rows, struct buf *b)
 {
     buf_init(b, 16 << 20);
     buf_printf(b,
@@ -214,7 +216,7 @@ static void snapshot(const char *tenant, const char *epoch, unsigned rows, struc
         buf_printf(b, "[\"acct:%05u\",%u]\n", i, 1 + i % 9);
 }
 
-static void put_inputs(struct fixture *f, const char *epoch, unsigned rows, char cid[80]) RT_BLOCKS
+static inline void put_inputs(struct fixture *f, const char *epoch, unsigned rows, char cid[80]) RT_BLOCKS
 {
     struct buf b;
     struct answer a;
@@ -228,8 +230,8 @@ static void put_inputs(struct fixture *f, const char *epoch, unsigned rows, char
     buf_fini(&b);
 }
 
-static json_t *compute(struct fixture *f, const char *epoch, const char *cid, const char *policy,
-                       int status) RT_BLOCKS
+static inline json_t *compute(struct fixture *f, const char *epoch, const char *cid, const char *policy,
+                              int status) RT_BLOCKS
 {
     char path[128], body[256];
     snprintf(path, sizeof path, "/rewarder/epochs/%s/compute", epoch);
@@ -238,7 +240,7 @@ static json_t *compute(struct fixture *f, const char *epoch, const char *cid, co
 }
 
 /* Looks until the run is in the state; the service's own deadlines bound the wait. */
-static json_t *await_state(struct fixture *f, const char *epoch, const char *state) RT_BLOCKS
+static inline json_t *await_state(struct fixture *f, const char *epoch, const char *state) RT_BLOCKS
 {
     char path[128];
     struct deadline by = deadline_in_ms(PATIENCE_MS);
@@ -253,7 +255,7 @@ static json_t *await_state(struct fixture *f, const char *epoch, const char *sta
     }
 }
 
-static void settle(struct fixture *f, const char *epoch, unsigned rows, const char *policy) RT_BLOCKS
+static inline void settle(struct fixture *f, const char *epoch, unsigned rows, const char *policy) RT_BLOCKS
 {
     char cid[80];
     put_inputs(f, epoch, rows, cid);
@@ -261,7 +263,7 @@ static void settle(struct fixture *f, const char *epoch, unsigned rows, const ch
     json_decref(await_state(f, epoch, "settled"));
 }
 
-static uint64_t paid_in(struct fake_ledger *l)
+static inline uint64_t paid_in(struct fake_ledger *l)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < l->n_units; i++)

@@ -1,0 +1,202 @@
+/*
+ * The whole service on a disk that fails as told: power cuts (torn, lost and reordered writes), I/O errors, a full disk and
+ * half writes, at a random operation of upload, seal and settlement. Whatever was answered before is there after a restart, the
+ * root is the one an undisturbed run has, and every recipient is paid exactly once.
+ * RON_SEED and RON_ROUNDS in the environment repeat or deepen a run.
+ */
+#include "../../e2e/rewarder/fixture.h"
+
+#include "base/rng.h"
+#include "store/disk_faulty.h"
+
+enum { ROWS = 600, OPERATIONS = 110 };
+
+static uint64_t from_env(const char *name, uint64_t otherwise)
+{
+    const char *s = getenv(name);
+    return s ? strtoull(s, NULL, 0) : otherwise;
+}
+
+/* What the service has said so far. */
+struct said {
+    bool stored, sealed, settled;
+    char cid[80], root[80];
+};
+
+static void look(struct fixture *f, struct said *s, char state[24]) RT_BLOCKS
+{
+    struct answer a;
+    state[0] = '\0';
+    call(f, "GET", "/rewarder/epochs/e1", NULL, NULL, NULL, &a);
+    if (a.status != 200) {
+        buf_fini(&a.body);
+        return;
+    }
+    json_t *o = json_of(&a);
+    const json_t *c = json_object_get(json_object_get(o, "manifest"), "commitment");
+    snprintf(state, 24, "%s", text(o, "state"));
+    s->settled = s->settled || !strcmp(state, "settled");
+    if (c) {
+        if (s->sealed)
+            assert_string_equal(s->root, text(c, "root"));
+        s->sealed = true;
+        snprintf(s->root, sizeof s->root, "%s", text(c, "root"));
+    }
+    json_decref(o);
+}
+
+static bool is_over(const char *state)
+{
+    return !strcmp(state, "settled") || !strcmp(state, "failed") || !strcmp(state, "quarantined");
+}
+
+/* One attempt at the epoch; any answer is fine as long as it is true. */
+static void attempt(struct fixture *f, struct said *s) RT_BLOCKS
+{
+    struct buf b;
+    struct answer a;
+    char state[24], body[160];
+    snapshot("default", "e1", ROWS, &b);
+    call(f, "PUT", "/rewarder/inputs", buf_cstr(&b), "application/x-ndjson", NULL, &a);
+    buf_fini(&b);
+    if (a.status == 201 || a.status == 200) {
+        json_t *o = json_of(&a);
+        s->stored = true;
+        snprintf(s->cid, sizeof s->cid, "%s", text(o, "cid"));
+        json_decref(o);
+    } else {
+        buf_fini(&a.body);
+    }
+    if (!s->stored)
+        return;
+    snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"floored\"}", s->cid);
+    call(f, "POST", "/rewarder/epochs/e1/compute", body, NULL, NULL, &a);
+    buf_fini(&a.body);
+    if (a.status != 202 && a.status != 200)
+        return;
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    do {
+        look(f, s, state);
+        if (f->disk && store_disk_faulty_is_down(f->disk))
+            return;
+    } while (!is_over(state) && !(store_disk_faulty_fired(f->disk) && !strcmp(state, "emitting")) &&
+             !deadline_passed(by));
+}
+
+static struct store_fault_plan plan_of(struct rng *g)
+{
+    struct store_fault_plan p = {.crash_at = 0};
+    uint64_t at = 1 + rng_below(g, OPERATIONS);
+    switch (rng_below(g, 5)) {
+    case 0:
+        p.eio_at = at;
+        break;
+    case 1:
+        p.enospc_at = at;
+        break;
+    case 2:
+        p.short_at = at;
+        break;
+    default:
+        p.crash_at = at;
+        p.keep = (enum store_keep)rng_below(g, 3);
+        break;
+    }
+    return p;
+}
+
+static void expect_kept(struct fixture *f, const struct said *s) RT_BLOCKS
+{
+    struct answer a;
+    char path[128], state[24];
+    struct said now = *s;
+    snprintf(path, sizeof path, "/rewarder/inputs/%s", s->cid);
+    if (s->stored) {
+        call(f, "GET", path, NULL, NULL, NULL, &a);
+        assert_int_equal(a.status, 200);
+        buf_fini(&a.body);
+    }
+    look(f, &now, state);
+    if (s->sealed) /* also compares the root */
+        assert_true(state[0] && strcmp(state, "failed") != 0);
+    if (s->settled)
+        assert_string_equal(state, "settled");
+}
+
+/* A sealed file that could not be read stops the run for a person to look: here the disk is fine again. */
+static void release_if_quarantined(struct fixture *f) RT_BLOCKS
+{
+    struct said s = {.stored = false};
+    char state[24];
+    look(f, &s, state);
+    if (!strcmp(state, "quarantined"))
+        json_decref(post(f, "/rewarder/epochs/e1/release",
+                         "{\"action\":\"resume\",\"reason\":\"disk is fine\"}", 200));
+}
+
+static char undisturbed[80];
+
+static bool round_of(uint64_t seed) RT_BLOCKS
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    struct said s = {.stored = false};
+    struct rng g;
+    char command[128];
+    assert_non_null(f);
+    rng_seed(&g, seed);
+    fixture_open(f);
+    assert_int_equal(store_disk_faulty(seed, &(struct store_fault_plan){.crash_at = 0}, &f->disk), ERR_OK);
+    start(f);
+    struct store_fault_plan plan = seed ? plan_of(&g) : (struct store_fault_plan){.crash_at = 0};
+    store_disk_faulty_plan(f->disk, &plan);
+    attempt(f, &s);
+    bool fired = store_disk_faulty_fired(f->disk);
+    (void)stop(f);
+    if (!store_disk_faulty_is_down(f->disk) && rng_below(&g, 2))
+        store_disk_faulty_cut(f->disk);
+    if (store_disk_faulty_is_down(f->disk))
+        store_disk_faulty_reboot(f->disk);
+    store_disk_faulty_plan(f->disk, &(struct store_fault_plan){.crash_at = 0});
+    start(f);
+    expect_kept(f, &s);
+    release_if_quarantined(f);
+    attempt(f, &s);
+    json_decref(await_state(f, "e1", "settled"));
+    assert_true(f->ledger->available.units == 1000000 - 1000);
+    json_t *o = get(f, "/rewarder/epochs/e1", 200);
+    const json_t *c = json_object_get(json_object_get(o, "manifest"), "commitment");
+    assert_int_equal(paid_in(f->ledger), json_integer_value(json_object_get(c, "count")));
+    if (!undisturbed[0])
+        snprintf(undisturbed, sizeof undisturbed, "%s", text(c, "root"));
+    assert_string_equal(undisturbed, text(c, "root"));
+    json_decref(o);
+    (void)stop(f);
+    store_disk_destroy(f->disk);
+    fake_ledger_fini(f->ledger);
+    free(f->ledger);
+    snprintf(command, sizeof command, "rm -rf '%s'", f->dir);
+    assert_int_equal(system(command), 0);
+    free(f);
+    return fired;
+}
+
+static void a_disk_that_fails_anywhere_loses_nothing_that_was_answered(void **state) RT_BLOCKS
+{
+    (void)state;
+    uint64_t rounds = from_env("RON_ROUNDS", 12), seed = from_env("RON_SEED", (uint64_t)os_now_ns() | 1);
+    uint64_t fired = 0;
+    (void)round_of(0);
+    for (uint64_t i = 0; i < rounds; i++) {
+        print_message("RON_SEED=%llu\n", (unsigned long long)(seed + i));
+        fired += round_of(seed + i);
+    }
+    print_message("%llu of %llu faults happened\n", (unsigned long long)fired, (unsigned long long)rounds);
+    assert_true(fired > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_disk_that_fails_anywhere_loses_nothing_that_was_answered)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
