@@ -1,5 +1,5 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build install deb check asan tsan model fuzz bench lint format docs clean
+.PHONY: run build install deb deb-check check asan tsan model fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 prefix ?= /usr/local
@@ -16,9 +16,12 @@ install:              ## into DESTDIR and prefix (default /usr/local)
 	@cmake --install build/release --prefix $(prefix) >/dev/null
 	@echo "installed into $(DESTDIR)$(prefix)"
 
-deb:                  ## ../ron_<version>_<arch>.deb
-	@tools/setup check
-	dpkg-buildpackage -b -us -uc
+deb:                  ## build/deb/ron_<version>_<arch>.deb
+	@tools/setup deb
+	@tools/deb
+
+deb-check: deb        ## install, start, remove, return and purge it on a minimal Debian 12 (root)
+	@tools/deb_check
 
 check:                ## build and run every test
 	@tools/setup check
@@ -40,7 +43,7 @@ fuzz:                 ## every fuzzer for FUZZ_SECONDS each
 	@tools/fuzz $(or $(FUZZ_SECONDS),60)
 
 bench:                ## side by side with the peers; ROW=name for one row
-	@tools/setup check
+	@tools/setup bench
 	@tools/build release
 	@bench/peers $(ROW)
 

@@ -35,6 +35,7 @@ test("totals take only what is wanted", () => {
 test("buckets add up over labels and quantiles are linear inside one", () => {
     const b = buckets(parseMetrics(TEXT), "lat");
     assert.deepEqual(b, [[0.1, 10], [Infinity, 20]]);
+    assert.deepEqual(buckets(parseMetrics(TEXT), "lat", (l) => l.op === "a"), [[0.1, 5], [Infinity, 10]]);
     assert.equal(quantile(0.25, b), 0.05);
     assert.equal(quantile(0.99, b), 0.1); // above the last bound: the bound is all that is known
 });

@@ -294,7 +294,7 @@ static enum err run_proxy(struct rt_task *self, void *arg)
 {
     struct console *c = arg;
     enum err e = net_loop_run(c->loop, self);
-    if (rt_task_stopping(self)) {
+    if (svc_draining(c->svc)) { /* for good; a task that failed is started anew with all its calls */
         net_http_client_stop(c->client);
         for (int i = 0; i < 100 && !rt_task_canceled(self); i++)
             net_loop_once(c->loop, 1); /* what is under way is answered now */
@@ -306,7 +306,7 @@ static void wake_proxy(struct rt_task *self, void *arg)
 {
     struct console *c = arg;
     (void)self;
-    net_loop_stop(c->loop);
+    net_loop_wake(c->loop);
 }
 
 /* ---- the service ---- */

@@ -18,7 +18,8 @@ struct auth_secret {
     size_t n;
 };
 
-/* private_only: ERR_PERMISSION when group or others have any right, or the owner is neither us nor root. */
+/* private_only: ERR_PERMISSION when group or others have any right, or the owner is neither us nor root, and we are not
+ * root. */
 NODISCARD enum err auth_secret_file_read(const char *path, size_t max, bool private_only,
                                          struct auth_secret *out);
 /* Creates with mode 0600; ERR_EXISTS when something is there. Durable when it returns ERR_OK. */

@@ -245,7 +245,7 @@ static enum err run_listener(struct rt_task *self, void *arg) RT_BLOCKS
 static void wake_listener(struct rt_task *self, void *arg)
 {
     struct svc *s = arg;
-    net_loop_stop(net_server_loop(s->server, rt_task_index(self)));
+    net_loop_wake(net_server_loop(s->server, rt_task_index(self))); /* not stop: it may be started anew */
 }
 
 static enum err open_oap(struct svc *s)

@@ -153,8 +153,8 @@ NODISCARD enum err svc_add_loop_task(struct svc *s, const char *name, enum err (
 
 /*
  * Creates the channel declared as QUEUE(name, ...) with the capacity and policy of that row. queue_depth{…="label"} follows it
- * if the service's metrics.def has a queue_depth with one label; so do queue_high_water and queue_rejected_total, and
- * queue_dropped_total where declared. The service destroys it in hooks.close. In hooks.open.
+ * if the service's metrics.def has a queue_depth with one label; so do queue_capacity, queue_high_water and
+ * queue_rejected_total, and queue_dropped_total where declared. The service destroys it in hooks.close. In hooks.open.
  */
 NODISCARD enum err svc_add_queue(struct svc *s, const char *name, const char *label, struct rt_chan **out_chan);
 

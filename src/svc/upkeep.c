@@ -175,6 +175,7 @@ enum err svc_add_queue(struct svc *s, const char *name, const char *label, struc
         q->depth = OBS_GAUGE_OF(depth, label);
     if (dropped && label_allows(s, "queue_dropped_total", label))
         q->dropped = OBS_COUNTER_OF(dropped, label);
+    obs_gauge_set(OBS_GAUGE_OF(s->families[SVC_M_queue_capacity], label), (double)row->capacity);
     q->high_water = OBS_GAUGE_OF(s->families[SVC_M_queue_high_water], label);
     q->rejected = OBS_COUNTER_OF(s->families[SVC_M_queue_rejected], label);
     *out_chan = chan;

@@ -1,6 +1,7 @@
 // Calls to the services, all through the console's own origin: /api/<service>/<path>.
 
 import { token } from "./session.ts";
+import { EventReader, type ServerEvent } from "./sse.ts";
 
 export const SERVICES = ["ledger", "wallet", "mailbox", "rewarder", "edge"] as const;
 export type Service = (typeof SERVICES)[number];
@@ -70,5 +71,19 @@ export async function callText(service: Service, path: string, o: Options = {}):
 export const get = <T>(service: Service, path: string, signal?: AbortSignal) => call<T>(service, path, { signal });
 export const post = <T>(service: Service, path: string, json: unknown = {}, headers?: Record<string, string>) =>
     call<T>(service, path, { method: "POST", json, headers });
+
+/** The events of one connection; ends when it ends. */
+export async function* events(service: Service, path: string, signal: AbortSignal): AsyncGenerator<ServerEvent> {
+    const answer = await request(service, path, { headers: { Accept: "text/event-stream" }, signal });
+    if (!answer.ok || !answer.body) return;
+    const reader = answer.body.getReader();
+    const text = new TextDecoder();
+    const found = new EventReader();
+    for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return;
+        yield* found.take(text.decode(value, { stream: true }));
+    }
+}
 
 export const enc = encodeURIComponent;

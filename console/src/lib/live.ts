@@ -48,8 +48,9 @@ export type Live = Record<Service, ServiceView>;
 const blank = (): ServiceView => ({ state: "asking", scrapes: [], rates: [] });
 export const live = createStore<Live>(Object.fromEntries(SERVICES.map((s) => [s, blank()])) as Live);
 
-// The console's own questions are no traffic.
+// The console's own questions are no traffic, and how long somebody listens to a stream is no latency.
 const OWN = /^\/(metrics|readyz|healthz|version|admin)/;
+const STREAM = /\/(stream|events)$/;
 
 function latencyName(m: Metrics): string {
     if (m.has("request_latency_seconds_bucket")) return "request_latency_seconds";
@@ -83,7 +84,7 @@ function scrapeOf(m: Metrics): Scrape {
     return {
         at: performance.now(),
         requests: total(m, "http_requests_total", (l) => !OWN.test(l.route ?? "")),
-        latency: buckets(m, latencyName(m)),
+        latency: buckets(m, latencyName(m), (l) => !OWN.test(l.route ?? "") && !STREAM.test(l.route ?? "")),
         queues: readQueues(m),
     };
 }

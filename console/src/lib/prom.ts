@@ -52,9 +52,10 @@ export function total(metrics: Metrics, name: string, want: (labels: Record<stri
 }
 
 /** Cumulative buckets summed over every other label: [upper bound, count], bounds ascending. */
-export function buckets(metrics: Metrics, histogram: string): [number, number][] {
+export function buckets(metrics: Metrics, histogram: string, of: (labels: Record<string, string>) => boolean = () => true): [number, number][] {
     const byBound = new Map<number, number>();
     for (const s of metrics.get(histogram + "_bucket") ?? []) {
+        if (!of(s.labels)) continue;
         const bound = number(s.labels.le ?? "NaN");
         byBound.set(bound, (byBound.get(bound) ?? 0) + s.value);
     }

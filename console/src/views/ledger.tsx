@@ -3,12 +3,15 @@
 import { useEffect, useState } from "preact/hooks";
 import { digest, hex } from "../lib/bytes.ts";
 import { callText, enc, get, Problem } from "../lib/api.ts";
+import { commits, followCommits } from "../lib/commits.ts";
 import { ago, count, time } from "../lib/format.ts";
 import { verifyConsistency } from "../lib/merkle.ts";
 import { parseCheckpoint, verifyCheckpoint, type Verdict } from "../lib/note.ts";
 import { checkLedgerProof, type Check, type LedgerProof } from "../lib/receipt.ts";
 import { go, link } from "../lib/router.ts";
-import { Authorized, Card, Checks, Empty, Failure, Field, Form, Hash, Loading, Money, Page, Pill, Running, Show, Stat, useResource } from "../ui/kit.tsx";
+import { token } from "../lib/session.ts";
+import { useStore } from "../lib/store.ts";
+import { Authorized, Card, Checks, Empty, Failure, Field, Form, Hash, Loading, Money, Page, Pill, Running, Show, Stat, useResource, type Resource } from "../ui/kit.tsx";
 
 export interface Entry {
     id: string;
@@ -98,8 +101,17 @@ async function readHead(): Promise<Head | undefined> {
     return head;
 }
 
+const QUIET_MS = 20000; // asked now and then even when the stream says nothing: it may have been cut
+
+/** What is shown of the ledger is asked for again whenever the ledger tells of a commit. */
+function useCommitted<T>(fetcher: (signal: AbortSignal) => Promise<T>, deps: unknown[]): Resource<T> {
+    const resource = useResource(fetcher, deps, QUIET_MS);
+    useEffect(() => commits.watch(resource.reload), [resource.reload]);
+    return resource;
+}
+
 function HeadCard() {
-    const head = useResource(readHead, [], 4000);
+    const head = useCommitted(readHead, []);
     return (
         <Card title="Signed head" note="verified here, every time">
             {head.loading && !head.data ? (
@@ -143,7 +155,7 @@ interface Supply {
 }
 
 function SupplyCard() {
-    const supply = useResource((s) => get<Supply>("ledger", "/v1/supply", s), [], 4000);
+    const supply = useCommitted((s) => get<Supply>("ledger", "/v1/supply", s), []);
     return (
         <Card title="Supply">
             <Show from={supply}>
@@ -259,7 +271,7 @@ async function latest(before: number | undefined, signal: AbortSignal): Promise<
 
 function Entries() {
     const [before, setBefore] = useState<number>();
-    const page = useResource((s) => latest(before, s), [before], before ? undefined : 4000);
+    const page = useCommitted((s) => latest(before, s), [before]);
     return (
         <Card
             title="Entries"
@@ -283,14 +295,13 @@ function Entries() {
 }
 
 function RootsCard() {
-    const roots = useResource(
+    const roots = useCommitted(
         async (s) => {
             const head = await get<{ as_of_seq: number }>("ledger", "/v1/entries?from=1&limit=1", s);
             const answer = await get<Roots>("ledger", `/v1/roots?since=${Math.max(0, head.as_of_seq - 200)}&limit=1000`, s);
             return answer.roots.slice(-8).reverse();
         },
         [],
-        4000,
     );
     return (
         <Card title="Roots" note="one for every commit">
@@ -331,7 +342,7 @@ function RootsCard() {
 }
 
 function AccountView(p: { name: string }) {
-    const account = useResource((s) => get<Account>("ledger", `/v1/accounts/${enc(p.name)}`, s), [p.name], 3000);
+    const account = useCommitted((s) => get<Account>("ledger", `/v1/accounts/${enc(p.name)}`, s), [p.name]);
     return (
         <Card title={<code>{p.name}</code>} note="one snapshot of one account">
             <Show from={account}>
@@ -467,6 +478,12 @@ function Search() {
 
 export function Ledger(p: { rest: string[] }) {
     const [what, arg] = p.rest;
+    const capability = useStore(token);
+    useEffect(() => {
+        const leave = new AbortController();
+        void followCommits(leave.signal);
+        return () => leave.abort();
+    }, [capability]);
     return (
         <Page
             title="Ledger"

@@ -74,8 +74,8 @@ function Figures(p: { live: Live }) {
     );
 }
 
-// These are amounts of messages in a state, not queues between tasks.
-const NO_QUEUE = new Set(["ready", "delayed", "leased", "dlq", "done"]);
+// These are amounts of messages in a state, or permits that lie ready, not queues between tasks.
+const NO_QUEUE = new Set(["ready", "delayed", "leased", "dlq", "done", "io_permits"]);
 
 function Queues(p: { live: Live; of: readonly Service[] }) {
     const rows = p.of.flatMap((s) => [...(p.live[s].scrapes.at(-1)?.queues.values() ?? [])].filter((q) => !NO_QUEUE.has(q.name)).map((q) => ({ s, q })));
@@ -101,8 +101,9 @@ function Queues(p: { live: Live; of: readonly Service[] }) {
                             <td>
                                 <code>{q.name}</code>
                             </td>
-                            <td class="n">
+                            <td class="n depth">
                                 {count(q.depth)}
+                                {q.capacity !== undefined && <span class="of"> / {count(q.capacity)}</span>}
                                 {q.capacity !== undefined && <Bar value={q.depth} max={q.capacity} label={`${q.name} fill`} />}
                             </td>
                             <td class="wide-only">

@@ -196,6 +196,118 @@ async function theLogLevelIsSet() {
     assert.equal((await (await api("mailbox", "/admin/log-level")).json()).level, "error");
 }
 
+const confirmed = async (scope, action, title) => {
+    await scope.getByRole("button", { name: action, exact: true }).first().click();
+    await page.getByRole("dialog", { name: title }).getByRole("button", { name: action, exact: true }).click();
+};
+
+async function deadLettersArePurged() {
+    const send = await api("mailbox", "/v1/send", { method: "POST", body: JSON.stringify({ topic: "trash", idem_key: "poison-1", payload_b64: "eA==" }) });
+    assert.ok(send.ok, await send.text());
+    await visit(page, "mailbox/trash");
+    const receive = page.locator(".card", { has: page.getByRole("heading", { name: "Receive", exact: true }) });
+    const dead = page.locator(".card", { has: page.getByRole("heading", { name: "Dead letters" }) });
+    await receive.getByRole("button", { name: "Receive" }).click();
+    await receive.locator(".lease").getByRole("button", { name: "Dead" }).click();
+    await dead.getByText("declared dead by hand").waitFor();
+    await confirmed(dead, "Purge", "Remove these dead letters?");
+    await dead.getByText("1 removed for good").waitFor();
+    await dead.getByText("None", { exact: true }).waitFor();
+}
+
+async function theLedgerTellsTheViewOfACommit() {
+    await visit(page, "ledger");
+    const shown = async () => Number((await page.locator(".figures .stat, .figures > div", { hasText: "entries" }).first().innerText()).replace(/\D/g, ""));
+    const before = await shown();
+    const asked = [];
+    page.on("request", (r) => r.url().includes("/v1/checkpoint") && asked.push(r.url()));
+    const streaming = page.waitForResponse((r) => r.url().includes("/v1/roots/stream"));
+    await page.reload();
+    await streaming;
+    await settled(page);
+    const r = await api("ledger", "/v1/ingest", {
+        method: "POST",
+        body: JSON.stringify({ units: [{ idem_id: "console:told", entries: [{ id: "console-told", ts: Date.now(), kind: "mint", account: "acct:told", asset: "ron", amount: "1" }] }] }),
+    });
+    assert.equal(r.status, 200, await r.text());
+    const began = Date.now();
+    // Without the stream the view asks every 20 seconds.
+    await page.waitForFunction((n) => document.querySelector("main").innerText.replace(/\s/g, "").includes(`entries${n}`) || document.querySelector("main").innerText.replace(/\s/g, "").includes(`${n}entries`), before + 1, { timeout: 10000 });
+    console.log(`   told after ${Date.now() - began} ms`);
+}
+
+async function aTaskIsRestarted() {
+    await visit(page, "operations");
+    const card = page.locator("#ops-mailbox");
+    const tasks = async () => (await (await api("mailbox", "/admin/tasks")).json()).tasks;
+    const name = "scanner";
+    const before = (await tasks()).find((t) => t.name === name).spawned;
+    await confirmed(card.locator("tr", { has: page.locator("code", { hasText: new RegExp(`^${name}$`) }) }), "Restart", `Restart ${name}?`);
+    await card.getByText(`${name} is being restarted`).waitFor();
+    for (const end = Date.now() + 15000; ; await new Promise((r) => setTimeout(r, 100))) {
+        const now = (await tasks()).find((t) => t.name === name);
+        if (now.spawned > before && now.state === "running") break;
+        assert.ok(Date.now() < end, `${name} was not started anew: ${JSON.stringify(now)}`);
+    }
+}
+
+async function theConfigurationIsReloadedAndShown() {
+    await visit(page, "operations");
+    const card = page.locator("#ops-wallet");
+    await card.getByRole("button", { name: "Reload configuration" }).click();
+    await card.getByText("reloaded, nothing changed").waitFor();
+    await card.getByRole("button", { name: "Show configuration" }).click();
+    await card.locator("pre.config", { hasText: "max_inflight" }).waitFor();
+}
+
+// While the ledger refuses writes an epoch is computed and held: that one is quarantined. Then writes go on.
+async function safeModeHoldsAnEpochThatIsQuarantined() {
+    const card = page.locator("#ops-ledger");
+    const funded = await api("wallet", "/v1/issue", { method: "POST", headers: { "Idempotency-Key": "pool-w42" }, body: JSON.stringify({ to: "pool:rewards", asset: "ron", amount: "7000" }) });
+    assert.equal(funded.status, 200, await funded.text());
+    await visit(page, "operations");
+    await confirmed(card, "Safe mode", "Put the ledger into safe mode?");
+    await card.getByText("safe mode", { exact: false }).first().waitFor();
+    const refused = await api("wallet", "/v1/issue", { method: "POST", headers: { "Idempotency-Key": "in-safe-mode" }, body: JSON.stringify({ to: "acct:alice", asset: "ron", amount: "1" }) });
+    assert.equal(refused.status, 503);
+    await shoot(page, "operations-safe-mode");
+
+    await visit(page, "rewarder");
+    await page.getByLabel("Epoch").fill("2026-W42");
+    await page.getByLabel("Usage").fill("account,points\nacct:worker-01,3\nacct:worker-02,4");
+    await page.getByRole("button", { name: "Compute" }).click();
+    const epoch = page.locator(".card", { has: page.getByRole("heading", { name: "Epoch 2026-W42" }) });
+    await confirmed(epoch, "Quarantine", "Quarantine epoch 2026-W42?");
+    await epoch.getByText("quarantined", { exact: true }).waitFor();
+
+    await visit(page, "operations");
+    await confirmed(card, "End safe mode", "End safe mode?");
+    await card.getByRole("button", { name: "Safe mode", exact: true }).waitFor();
+    // the wallet hears of it with the next answer of the ledger
+    for (const end = Date.now() + 15000; ; await new Promise((r) => setTimeout(r, 100))) {
+        const accepted = await api("wallet", "/v1/issue", { method: "POST", headers: { "Idempotency-Key": "after-safe-mode" }, body: JSON.stringify({ to: "acct:alice", asset: "ron", amount: "1" }) });
+        if (accepted.status === 200) break;
+        assert.ok(Date.now() < end, await accepted.text());
+    }
+}
+
+// The last thing that happens: the caller of this program checks that the system ended in order.
+async function drainingEndsEverything() {
+    await visit(page, "operations");
+    await confirmed(page, "Drain and stop", "Drain and stop everything?");
+    for (const end = Date.now() + 20000; ; await new Promise((r) => setTimeout(r, 100))) {
+        if (!(await fetch(`${url}/healthz`).then((r) => r.ok).catch(() => false))) break;
+        assert.ok(Date.now() < end, "the system still answers");
+    }
+}
+
+async function queuesShowWhatTheyHold() {
+    await visit(page, "overview");
+    await page.locator("td.depth .of").first().waitFor();
+    const meters = await page.locator('td.depth [role="meter"]').evaluateAll((all) => all.map((m) => Number(m.getAttribute("aria-valuemax"))));
+    assert.ok(meters.length > 5 && meters.every((max) => max > 0), `capacities: ${meters}`);
+}
+
 async function keyboardReachesEverything() {
     await visit(page, "overview");
     await page.reload();
@@ -246,9 +358,16 @@ const steps = [
     runs.wallet && runs.ledger && aTransferIsProvenInTheBrowser,
     runs.rewarder && runs.ledger && anEpochIsPaidAndExplained,
     runs.edge && theMapIsDrawn,
+    runs.mailbox && deadLettersArePurged,
+    runs.ledger && theLedgerTellsTheViewOfACommit,
     runs.mailbox && theLogLevelIsSet,
+    runs.mailbox && aTaskIsRestarted,
+    runs.wallet && theConfigurationIsReloadedAndShown,
+    runs.rewarder && runs.wallet && runs.ledger && safeModeHoldsAnEpochThatIsQuarantined,
+    queuesShowWhatTheyHold,
     keyboardReachesEverything,
     everyViewInEveryDress,
+    drainingEndsEverything,
 ].filter(Boolean);
 let status = 0;
 for (const step of steps) {

@@ -195,6 +195,23 @@ RT_UNCHECKED static void a_full_queue_answers_429_at_once_and_counts_it(void **s
     assert_in_range(busy, CALLERS - ROOM - 2, CALLERS - ROOM);
 }
 
+RT_UNCHECKED static void a_listener_that_is_restarted_serves_on(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(open_with(f, NULL, 0), 0);
+    for (int round = 1; round <= 2; round++) {
+        char want[100];
+        snprintf(want, sizeof want, "service_restarts_total{service=\"tiny\",task=\"listener\"} %d", round);
+        assert_int_equal(call(f, "POST", "/admin/tasks/listener/restart", f->token, "")->status, 202);
+        bool restarted = false;
+        struct deadline by = deadline_in_ms(20000);
+        while (!restarted && !deadline_passed(by)) /* a listener that is gone makes the call fail, not this test hang */
+            restarted = strstr(call(f, "GET", "/metrics", NULL, "")->body, want) != NULL;
+        assert_true(restarted);
+        assert_int_equal(call(f, "POST", "/v1/echo", f->token, "still here")->status, 200);
+    }
+}
+
 RT_UNCHECKED static void a_failed_task_comes_back_and_a_drill_needs_permission(void **state)
 {
     struct fixture *f = *state;
@@ -270,6 +287,7 @@ int main(void)
         TEST(without_a_capability_nothing_is_done),
         TEST(health_readiness_version_and_topology_are_there),
         TEST(a_full_queue_answers_429_at_once_and_counts_it),
+        TEST(a_listener_that_is_restarted_serves_on),
         TEST(a_failed_task_comes_back_and_a_drill_needs_permission),
         TEST(drills_are_refused_unless_configured),
         TEST(a_wrong_configuration_is_refused_with_its_key_and_range),
