@@ -561,6 +561,21 @@ static enum err renew(struct ledger *l) RT_BLOCKS
     return err;
 }
 
+/* Fenced, or in safe mode for another reason: nothing to do but to know who writes, for those who ask. */
+static enum err look_on(struct ledger *l) RT_BLOCKS
+{
+    struct ledger_replica *x = l->replica;
+    struct store_lease lease;
+    if (now_ns(l) - x->looked_ns < l->set.replica_lease_ms * 1000000 / 20)
+        return ERR_OK;
+    enum err err = store_pg_lease_read(x->db, l->set.replica_stream, in_time(l), &lease);
+    if (err != ERR_OK)
+        return err;
+    x->looked_ns = now_ns(l);
+    note_lease(l, &lease);
+    return ERR_OK;
+}
+
 /* A standby looks at the lease every tenth of it, and at the rows every time. */
 static enum err stand_by(struct ledger *l, bool *out_all) RT_BLOCKS
 {
@@ -612,6 +627,8 @@ int64_t ledger_replica_step(struct ledger *l)
         err = stand_by(l, &all);
     else if (err == ERR_OK && role == ROLE_WRITER && ledger_safe_cause(l) == CAUSE_NONE)
         err = renew(l);
+    else if (err == ERR_OK)
+        err = look_on(l);
     if (err != ERR_OK && err != ERR_SAFE_MODE && err != ERR_CANCELED)
         lost_touch(l, err);
     tell_metrics(l);

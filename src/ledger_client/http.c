@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "ledger_client/http_internal.h"
 #include "ledger_client/json.h"
+#include "ledger_client/targets.h"
 
 enum { ARENA_MAX = 64 << 20, RESPONSE_MAX = 32 << 20, FEED_LINE_MAX = 1 << 20 };
 
@@ -29,7 +30,17 @@ struct call {
         ledger_head_fn *head;
     } fn;
     bool list;
+
+    /* What is needed to send it again elsewhere. */
+    net_http_done_fn *done;
+    char *path;
+    struct bytes body;
+    struct deadline by;
+    uint32_t target, attempts;
+    bool write;
 };
+
+static void ingest_done(void *arg, enum err e, const struct net_http_response *r);
 
 static struct ledger_http *of(struct ledger_client *c)
 {
@@ -85,22 +96,60 @@ static void call_end(struct call *c)
     free(c);
 }
 
+static void called(void *arg, enum err e, const struct net_http_response *r);
+
+static enum err dispatch(struct call *c)
+{
+    struct ledger_http *h = c->h;
+    char url[4096];
+    const char *headers[] = {h->authorization, c->body.n != 0 ? "Content-Type: application/json" : NULL,
+                             NULL};
+    c->target = ledger_target_now(h);
+    const struct ledger_target *t = &h->targets[c->target];
+    int n = snprintf(url, sizeof url, "%s%s", t->base_url, c->path);
+    struct net_http_request rq = {.url = url,
+                                  .uds = t->uds[0] != 0 ? t->uds : NULL,
+                                  .headers = headers,
+                                  .body = c->body,
+                                  .by = c->by,
+                                  .response_max = RESPONSE_MAX,
+                                  .http_allowed = true};
+    return n < 0 || (size_t)n >= sizeof url ? ERR_SYNTAX : net_http_send(h->http, &rq, called, c, NULL);
+}
+
+/*
+ * With several addresses: whoever cannot be reached or does not write is left for the next one, and what was surely not done
+ * there is sent again, once per address.
+ */
+static void called(void *arg, enum err e, const struct net_http_response *r)
+{
+    struct call *c = arg;
+    if (c->h->n_targets > 1) {
+        bool again = ledger_target_answered(c->h, c->target, c->write, e, r);
+        if (again && ++c->attempts < c->h->n_targets && !deadline_passed(c->by) && dispatch(c) == ERR_OK)
+            return;
+    }
+    c->done(c, e, r);
+}
+
 /* Sends it; on failure the callback is called at once with the refusal. */
 static void request(struct ledger_http *h, struct call *c, const char *path, struct bytes body,
                     struct deadline by, net_http_done_fn *done)
 {
-    char url[4096];
-    const char *headers[] = {h->authorization, body.n != 0 ? "Content-Type: application/json" : NULL, NULL};
-    int n = snprintf(url, sizeof url, "%s%s", h->base_url, path);
-    struct net_http_request rq = {.url = url,
-                                  .uds = h->uds[0] != 0 ? h->uds : NULL,
-                                  .headers = headers,
-                                  .body = body,
-                                  .by = by,
-                                  .response_max = RESPONSE_MAX,
-                                  .http_allowed = true};
-    enum err err =
-        n < 0 || (size_t)n >= sizeof url ? ERR_SYNTAX : net_http_send(h->http, &rq, done, c, NULL);
+    struct str kept = {path, strlen(path)};
+    c->done = done;
+    c->by = by;
+    c->body = body;
+    c->write = done == ingest_done;
+    bool ok = arena_str(&c->arena, kept, &kept);
+    if (ok && h->n_targets > 1 && body.n != 0) { /* alone, the client has copied it when the call returns */
+        uint8_t *copy = arena_alloc(&c->arena, body.n);
+        ok = copy != NULL;
+        if (ok)
+            c->body = bytes_of(memcpy(copy, body.p, body.n), body.n);
+    }
+    c->path = (char *)(uintptr_t)kept.p;
+    enum err err = ok ? dispatch(c) : ERR_BUSY;
     if (err != ERR_OK)
         done(c, err == ERR_CLOSED ? ERR_BUSY : err, NULL);
 }
@@ -393,6 +442,7 @@ struct ledger_feed {
     const struct ledger_feed_sink *sink;
     void *ctx;
     struct net_http_call *call;
+    uint32_t target;
     struct buf text; /* not yet complete event */
     struct arena arena;
     _Atomic bool stop, done;
@@ -454,6 +504,8 @@ static void feed_done(void *arg, enum err e, const struct net_http_response *r)
 {
     (void)r;
     struct ledger_feed *f = arg;
+    if (!atomic_load(&f->stop) && f->h->n_targets > 1 && f->end != ERR_LAGGED)
+        ledger_target_leave(f->h, f->target);
     if (!atomic_load(&f->stop))
         f->sink->on_end(f->ctx, f->end != ERR_OK ? f->end : e != ERR_OK ? e : ERR_DISCONNECTED);
     atomic_store(&f->done, true);
@@ -472,10 +524,12 @@ static struct ledger_feed *http_feed(struct ledger_client *base, uint64_t since,
     buf_init(&f->text, FEED_LINE_MAX);
     arena_init(&f->arena, 16 << 10, 16 << 20);
     char url[4096];
-    snprintf(url, sizeof url, "%s/v1/events?since=%llu", h->base_url, (unsigned long long)since);
+    f->target = ledger_target_now(h);
+    const struct ledger_target *t = &h->targets[f->target];
+    snprintf(url, sizeof url, "%s/v1/events?since=%llu", t->base_url, (unsigned long long)since);
     const char *headers[] = {h->authorization, NULL};
     struct net_http_request rq = {.url = url,
-                                  .uds = h->uds[0] != 0 ? h->uds : NULL,
+                                  .uds = t->uds[0] != 0 ? t->uds : NULL,
                                   .headers = headers,
                                   .by = deadline_never(),
                                   .response_max = SIZE_MAX,
@@ -526,22 +580,15 @@ const struct ledger_client_ops ledger_http_ops = {
 
 enum err ledger_http_init(struct ledger_http *h, const struct ledger_client_conf *conf)
 {
-    const char *unix_prefix = "unix:";
     h->remote.base = (struct ledger_client){&ledger_http_ops, "http"};
-    if (strncmp(conf->url, unix_prefix, 5) == 0) {
-        snprintf(h->uds, sizeof h->uds, "%s", conf->url + 5);
-        snprintf(h->base_url, sizeof h->base_url, "http://localhost");
-    } else {
-        snprintf(h->base_url, sizeof h->base_url, "%s", conf->url);
-        size_t n = strlen(h->base_url);
-        if (n > 0 && h->base_url[n - 1] == '/')
-            h->base_url[n - 1] = 0;
-    }
+    enum err err = ledger_targets_parse(h, conf->url);
+    if (err != ERR_OK)
+        return err;
     int n = snprintf(h->authorization, sizeof h->authorization, "Authorization: Bearer %s",
                      conf->token == NULL ? "" : conf->token);
     if (n < 0 || (size_t)n >= sizeof h->authorization)
         return ERR_TOO_LARGE;
-    enum err err = net_loop_create(NULL, &h->remote.loop);
+    err = net_loop_create(NULL, &h->remote.loop);
     if (err != ERR_OK)
         return err;
     struct net_http_client_config cfg = {

@@ -7,10 +7,20 @@
 #include "ledger_client/remote.h"
 #include "net/http_client.h"
 
+enum { LEDGER_TARGETS_MAX = 8 };
+
+/* One address of the list. */
+struct ledger_target {
+    char base_url[512], uds[512];
+};
+
 struct ledger_http {
     struct ledger_remote remote;
     struct net_http_client *http;
-    char base_url[1024], uds[512];
+    struct ledger_target targets[LEDGER_TARGETS_MAX];
+    uint32_t n_targets;
+    _Atomic uint32_t
+        current; /* the one that answered last; relaxed, a wrong one is corrected by its answer */
     char authorization[9216];
 };
 
