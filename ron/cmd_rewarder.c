@@ -658,11 +658,21 @@ static const struct cmd_flag shadow_flags[] = {{"inputs", CMD_VALUE, "CID|FILE",
 static const struct cmd_flag verify_flags[] = {
     {"inputs", CMD_VALUE, "FILE", "prove that this snapshot is what was used"},
     {"key", CMD_VALUE, "PUB.pem", "the key that must have signed (default: pub.pem in the directory)"},
+    {"ledger", CMD_VALUE, "URL", "compare every leaf with its entry in this ledger"},
     {NULL, CMD_SWITCH, NULL, NULL}};
 static const struct cmd_flag proof_flags[] = {{"run", CMD_VALUE, "run.json", "the manifest"},
                                               {"key", CMD_VALUE, "PUB.pem", "the key that signed it"},
                                               {"sig", CMD_VALUE, "FILE", "the signature of the manifest"},
                                               {NULL, CMD_SWITCH, NULL, NULL}};
+
+static const struct cmd_flag fsck_flags[] = {
+    {"repair", CMD_SWITCH, NULL,
+     "salvage a damaged registry.log; unsettled runs are quarantined for a look"},
+    {NULL, CMD_SWITCH, NULL, NULL}};
+static const struct cmd_flag rebuild_flags[] = {
+    {"tenant", CMD_VALUE, "T", "the tenant (default: default)"},
+    {"policy-file", CMD_VALUE, "FILE", "the policy, when run.json cannot be read any more"},
+    {NULL, CMD_SWITCH, NULL, NULL}};
 
 static const struct cmd commands[] = {
     {"seal", "USAGE.csv", "turn a usage table into a snapshot",
@@ -690,11 +700,15 @@ static const struct cmd commands[] = {
     {"fetch", "EPOCH DIR", "download every file of a run", "  ron rewarder fetch 2026-W41 run/", NULL, 2, 2,
      run_fetch},
     {"verify", "DIR", "recompute a fetched run without the service",
-     "  ron rewarder verify run/ --inputs usage.ndjson --key pub.pem", verify_flags, 1, 1,
-     rewarder_verify_run},
+     "  ron rewarder verify run/ --inputs usage.ndjson --key pub.pem --ledger http://127.0.0.1:7410",
+     verify_flags, 1, 1, rewarder_verify_run},
     {"check-proof", "PAYOUT.json", "check one payout's proof against a manifest",
      "  ron rewarder check-proof alice.json --run run/run.json --key pub.pem", proof_flags, 1, 1,
      rewarder_check_proof_run},
+    {"fsck", "", "check every stored file of a stopped service", "  ron rewarder fsck --data ron-data",
+     fsck_flags, 0, 0, rewarder_fsck_run},
+    {"rebuild", "EPOCH", "compute a run's damaged files again from its stored inputs (service stopped)",
+     "  ron rewarder rebuild 2026-W41 --data ron-data", rebuild_flags, 1, 1, rewarder_rebuild_run},
     {.run = NULL},
 };
 

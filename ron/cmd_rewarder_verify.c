@@ -21,35 +21,13 @@
 #include "base/sha256.h"
 #include "base/str.h"
 #include "ron/cmd_rewarder.h"
+#include "ron/cmd_rewarder_verify.h"
 
-typedef unsigned __int128 u128;
+enum { FILE_MAX = 1 << 30 };
 
-enum { FILE_MAX = 1 << 30, DIMS = 16, MISMATCH = 1, UNREADABLE = 3 };
-
-struct row {
-    struct str account;
-    u128 amount, rounded, score, floor, remainder;
-    uint64_t usage[DIMS];
-    uint32_t rank;
-    uint8_t flags;
-};
-
-struct run {
-    struct buf payouts, manifest;
-    json_t *root;
-    unsigned dims;
-    char dim[DIMS][33];
-    uint8_t salt[32];
-    uint32_t salt_n;
-    uint64_t rows, leaves;
-    u128 pool, total;
-    struct row *row;
-    uint64_t weight[DIMS]; /* W of each dimension, 0 when it is not weighed */
-};
-
-static int mismatch(struct cmd_ctx *ctx, const char *what)
+int verify_mismatch(struct cmd_ctx *ctx, const char *what)
 {
-    return cmd_fail(ctx, MISMATCH, "mismatch: %s", what);
+    return cmd_fail(ctx, VERIFY_MISMATCH, "mismatch: %s", what);
 }
 
 static const char *text_of(const json_t *o, const char *name)
@@ -68,7 +46,7 @@ static u128 amount_of(const json_t *o, const char *name)
 
 /* ---- reading ---- */
 
-static bool parse_payouts(struct run *r)
+static bool parse_payouts(struct verify_run *r)
 {
     const uint8_t *p = r->payouts.p;
     size_t n = r->payouts.n;
@@ -81,7 +59,7 @@ static bool parse_payouts(struct run *r)
     r->leaves = be64_get(p + 24);
     r->pool = be128_get(p + 32);
     r->total = be128_get(p + 48);
-    if (r->dims < 1 || r->dims > DIMS || r->salt_n > 32 || r->rows > n / 56)
+    if (r->dims < 1 || r->dims > VERIFY_DIMS || r->salt_n > 32 || r->rows > n / 56)
         return false;
     memcpy(r->salt, p + 64, 32);
     size_t at = 128 + 32u * r->dims, stride = 48 + 8u * r->dims, heap = at + r->rows * stride;
@@ -95,7 +73,7 @@ static bool parse_payouts(struct run *r)
     r->row = calloc(r->rows + 1, sizeof *r->row);
     uint64_t expect = 0;
     for (uint64_t i = 0; r->row && i < r->rows; i++, at += stride) {
-        struct row *w = &r->row[i];
+        struct verify_row *w = &r->row[i];
         uint64_t offset = be64_get(p + at + 32);
         if (offset != expect || heap + offset + p[at + 44] > n - 32)
             return false;
@@ -111,7 +89,7 @@ static bool parse_payouts(struct run *r)
     return r->row && heap + expect == n - 32;
 }
 
-static int load(struct cmd_ctx *ctx, const char *dir, struct run *r)
+static int load(struct cmd_ctx *ctx, const char *dir, struct verify_run *r)
 {
     char path[1024];
     json_error_t why;
@@ -119,14 +97,14 @@ static int load(struct cmd_ctx *ctx, const char *dir, struct run *r)
     buf_init(&r->manifest, FILE_MAX);
     snprintf(path, sizeof path, "%s/run.json", dir);
     if (rewarder_read_file(ctx, path, &r->manifest) != CMD_OK)
-        return UNREADABLE;
+        return VERIFY_UNREADABLE;
     snprintf(path, sizeof path, "%s/payouts.bin", dir);
     if (rewarder_read_file(ctx, path, &r->payouts) != CMD_OK)
-        return UNREADABLE;
+        return VERIFY_UNREADABLE;
     r->root = json_loadb((const char *)r->manifest.p, r->manifest.n, JSON_REJECT_DUPLICATES, &why);
     if (!r->root)
-        return cmd_fail(ctx, UNREADABLE, "run.json is not JSON");
-    return parse_payouts(r) ? CMD_OK : mismatch(ctx, "payouts.bin is damaged");
+        return cmd_fail(ctx, VERIFY_UNREADABLE, "run.json is not JSON");
+    return parse_payouts(r) ? CMD_OK : verify_mismatch(ctx, "payouts.bin is damaged");
 }
 
 /* ---- inputs digest ---- */
@@ -138,7 +116,7 @@ static void add_lp(struct sha256_ctx *h, const void *p, size_t n)
     sha256_update(h, p, n);
 }
 
-static int check_digest(struct cmd_ctx *ctx, const struct run *r)
+static int check_digest(struct cmd_ctx *ctx, const struct verify_run *r)
 {
     struct sha256_ctx h;
     struct sha256 got;
@@ -170,7 +148,7 @@ static int check_digest(struct cmd_ctx *ctx, const struct run *r)
     sha256_final(&h, &got);
     sha256_format(&got, text);
     if (strcmp(text, text_of(json_object_get(r->root, "inputs"), "digest")))
-        return mismatch(ctx, "the rows in payouts.bin are not the inputs the manifest names");
+        return verify_mismatch(ctx, "the rows in payouts.bin are not the inputs the manifest names");
     return CMD_OK;
 }
 
@@ -212,7 +190,7 @@ static uint64_t gcd(uint64_t a, uint64_t b)
     return b ? gcd(b, a % b) : a;
 }
 
-static void read_weights(struct run *r)
+static void read_weights(struct verify_run *r)
 {
     const json_t *list = json_object_get(json_object_get(r->root, "policy"), "weights"), *w;
     u128 lcm = 1;
@@ -234,26 +212,27 @@ static void read_weights(struct run *r)
 
 static int by_remainder(const void *a, const void *b)
 {
-    const struct row *x = *(const struct row *const *)a, *y = *(const struct row *const *)b;
+    const struct verify_row *x = *(const struct verify_row *const *)a,
+                            *y = *(const struct verify_row *const *)b;
     if (x->remainder != y->remainder)
         return x->remainder > y->remainder ? -1 : 1;
     return str_cmp(x->account, y->account);
 }
 
-static int check_largest_remainder(struct cmd_ctx *ctx, struct run *r, u128 left)
+static int check_largest_remainder(struct cmd_ctx *ctx, struct verify_run *r, u128 left)
 {
-    struct row **order = malloc((r->rows + 1) * sizeof *order);
+    struct verify_row **order = malloc((r->rows + 1) * sizeof *order);
     uint64_t n = 0;
     for (uint64_t i = 0; order && i < r->rows; i++)
         if (r->row[i].score)
             order[n++] = &r->row[i];
     if (!order)
-        return cmd_fail(ctx, UNREADABLE, "out of memory");
+        return cmd_fail(ctx, VERIFY_UNREADABLE, "out of memory");
     qsort(order, n, sizeof *order, by_remainder);
     int status = CMD_OK;
     for (uint64_t i = 0; i < n && status == CMD_OK; i++)
         if (order[i]->rank != i + 1 || order[i]->rounded != order[i]->floor + (i < left))
-            status = mismatch(ctx, "a row was not rounded by the largest remainder");
+            status = verify_mismatch(ctx, "a row was not rounded by the largest remainder");
     free(order);
     return status;
 }
@@ -277,11 +256,11 @@ static int claim_compare(u128 a, u128 b, u128 c, u128 d)
  * Webster's result is the one in which no row's last unit has a weaker claim than some other row's next: the smallest
  * s/(2a-1) of all is at least the largest s/(2a+1) of all, ties in account order.
  */
-static int check_webster(struct cmd_ctx *ctx, const struct run *r)
+static int check_webster(struct cmd_ctx *ctx, const struct verify_run *r)
 {
-    const struct row *weakest = NULL, *strongest = NULL;
+    const struct verify_row *weakest = NULL, *strongest = NULL;
     for (uint64_t i = 0; i < r->rows; i++) {
-        const struct row *w = &r->row[i];
+        const struct verify_row *w = &r->row[i];
         if (!w->score)
             continue;
         if (w->rounded && (!weakest || claim_compare(w->score, 2 * w->rounded - 1, weakest->score,
@@ -296,67 +275,67 @@ static int check_webster(struct cmd_ctx *ctx, const struct run *r)
     int c = claim_compare(weakest->score, 2 * weakest->rounded - 1, strongest->score,
                           2 * strongest->rounded + 1);
     if (c < 0 || (c == 0 && str_cmp(weakest->account, strongest->account) > 0))
-        return mismatch(ctx, "the split is not Webster's");
+        return verify_mismatch(ctx, "the split is not Webster's");
     return CMD_OK;
 }
 
-static int check_amounts(struct cmd_ctx *ctx, const struct run *r, u128 *out_dust)
+static int check_amounts(struct cmd_ctx *ctx, const struct verify_run *r, u128 *out_dust)
 {
     const json_t *policy = json_object_get(r->root, "policy");
     u128 min = amount_of(policy, "min_payout"), max = amount_of(policy, "max_payout"), sum = 0;
     bool has_max = json_object_get(policy, "max_payout") != NULL;
     *out_dust = 0;
     for (uint64_t i = 0; i < r->rows; i++) {
-        const struct row *w = &r->row[i];
+        const struct verify_row *w = &r->row[i];
         if (i && str_cmp(r->row[i - 1].account, w->account) >= 0)
-            return mismatch(ctx, "accounts do not ascend");
+            return verify_mismatch(ctx, "accounts do not ascend");
         if (__builtin_add_overflow(sum, w->amount, &sum))
-            return mismatch(ctx, "the amounts overflow");
+            return verify_mismatch(ctx, "the amounts overflow");
         if (w->flags & 2) {
             *out_dust = w->amount;
             if (!str_eq_c(w->account, text_of(policy, "dust_account")))
-                return mismatch(ctx, "the dust row is not the policy's dust account");
+                return verify_mismatch(ctx, "the dust row is not the policy's dust account");
             continue;
         }
         u128 want = has_max && w->rounded > max ? max : w->rounded < min ? 0 : w->rounded;
         if (w->amount != want)
-            return mismatch(ctx, "a cap or minimum was not applied as the policy says");
+            return verify_mismatch(ctx, "a cap or minimum was not applied as the policy says");
     }
-    return sum == r->pool ? CMD_OK : mismatch(ctx, "payouts and dust do not add up to the pool");
+    return sum == r->pool ? CMD_OK : verify_mismatch(ctx, "payouts and dust do not add up to the pool");
 }
 
-static int check_split(struct cmd_ctx *ctx, struct run *r)
+static int check_split(struct cmd_ctx *ctx, struct verify_run *r)
 {
     const char *rounding = text_of(json_object_get(r->root, "policy"), "rounding");
     u128 total = 0, floors = 0, rounded = 0, dust;
     read_weights(r);
     for (uint64_t i = 0; i < r->rows; i++) {
-        struct row *w = &r->row[i];
+        struct verify_row *w = &r->row[i];
         if (w->flags & 2)
             continue;
         for (unsigned d = 0; d < r->dims; d++)
             w->score += (u128)w->usage[d] * r->weight[d];
         if (__builtin_add_overflow(total, w->score, &total))
-            return mismatch(ctx, "the scores overflow");
+            return verify_mismatch(ctx, "the scores overflow");
     }
     if (total != r->total)
-        return mismatch(ctx, "the scores do not add up to score_total");
+        return verify_mismatch(ctx, "the scores do not add up to score_total");
     for (uint64_t i = 0; i < r->rows && total; i++) {
-        struct row *w = &r->row[i];
+        struct verify_row *w = &r->row[i];
         if (w->flags & 2)
             continue;
         divide(r->pool, w->score, total, &w->floor, &w->remainder);
         floors += w->floor;
         rounded += w->rounded;
         if (!strcmp(rounding, "floor") && w->rounded != w->floor)
-            return mismatch(ctx, "a row was not rounded down");
+            return verify_mismatch(ctx, "a row was not rounded down");
     }
     int status = CMD_OK;
     if (total && !strcmp(rounding, "largest_remainder"))
         status = check_largest_remainder(ctx, r, r->pool - floors);
     else if (total && !strcmp(rounding, "webster"))
         status = rounded == r->pool ? check_webster(ctx, r)
-                                    : mismatch(ctx, "the rounded shares do not add up to the pool");
+                                    : verify_mismatch(ctx, "the rounded shares do not add up to the pool");
     return status == CMD_OK ? check_amounts(ctx, r, &dust) : status;
 }
 
@@ -396,7 +375,7 @@ static struct node leaf_of(const void *salt, size_t salt_n, struct str account, 
     return n;
 }
 
-static int check_tree(struct cmd_ctx *ctx, const struct run *r)
+static int check_tree(struct cmd_ctx *ctx, const struct verify_run *r)
 {
     const json_t *c = json_object_get(r->root, "commitment");
     struct node *nodes = malloc((r->leaves + 1) * sizeof *nodes);
@@ -405,7 +384,7 @@ static int check_tree(struct cmd_ctx *ctx, const struct run *r)
     char text[SHA256_TEXT_CHARS];
     u128 sum = 0;
     if (!nodes)
-        return cmd_fail(ctx, UNREADABLE, "out of memory");
+        return cmd_fail(ctx, VERIFY_UNREADABLE, "out of memory");
     for (uint64_t i = 0; i < r->rows && n <= r->leaves; i++) {
         struct sha256 mac;
         if (!r->row[i].amount)
@@ -429,7 +408,7 @@ static int check_tree(struct cmd_ctx *ctx, const struct run *r)
     free(nodes);
     sha256_format(&root, text);
     if (!ok || strcmp(text, text_of(c, "root")) || sum != amount_of(c, "sum") || sum != r->pool)
-        return mismatch(ctx, "the tree over the payouts does not have the committed root and sum");
+        return verify_mismatch(ctx, "the tree over the payouts does not have the committed root and sum");
     return CMD_OK;
 }
 
@@ -459,12 +438,13 @@ static int check_signature(struct cmd_ctx *ctx, struct bytes manifest, const cha
     uint8_t pub[32];
     struct buf sig;
     if (!read_public_key(ctx, key_file, pub))
-        return cmd_fail(ctx, UNREADABLE, "%s is not an Ed25519 public key (PEM)", key_file);
+        return cmd_fail(ctx, VERIFY_UNREADABLE, "%s is not an Ed25519 public key (PEM)", key_file);
     buf_init(&sig, 4096);
-    int status = rewarder_read_file(ctx, sig_file, &sig) == CMD_OK && sig.n == 64 ? CMD_OK : UNREADABLE;
+    int status =
+        rewarder_read_file(ctx, sig_file, &sig) == CMD_OK && sig.n == 64 ? CMD_OK : VERIFY_UNREADABLE;
     struct ed25519_key *key = status == CMD_OK ? ed25519_key_from_public(pub) : NULL;
     if (status == CMD_OK && (!key || ed25519_verify(key, manifest, sig.p) != ERR_OK))
-        status = mismatch(ctx, "the signature of run.json");
+        status = verify_mismatch(ctx, "the signature of run.json");
     ed25519_key_destroy(key);
     buf_fini(&sig);
     return status;
@@ -479,7 +459,7 @@ static void signature_path(const char *dir, const uint8_t pub[32], char out[1024
     snprintf(out, 1024, "%s/sigs/%.16s.sig", dir, hex);
 }
 
-static int check_manifest(struct cmd_ctx *ctx, const struct run *r, const char *dir)
+static int check_manifest(struct cmd_ctx *ctx, const struct verify_run *r, const char *dir)
 {
     struct sha256 h;
     char text[SHA256_TEXT_CHARS], key[1024], sig[1024];
@@ -489,23 +469,23 @@ static int check_manifest(struct cmd_ctx *ctx, const struct run *r, const char *
         canonical && strlen(canonical) == r->manifest.n && !memcmp(canonical, r->manifest.p, r->manifest.n);
     free(canonical);
     if (!same)
-        return mismatch(ctx, "run.json is not in canonical form");
+        return verify_mismatch(ctx, "run.json is not in canonical form");
     sha256_of(r->payouts.p, r->payouts.n, &h);
     sha256_format(&h, text);
     if (strcmp(text, text_of(json_object_get(r->root, "files"), "payouts.bin")))
-        return mismatch(ctx, "payouts.bin is not the file the manifest names");
+        return verify_mismatch(ctx, "payouts.bin is not the file the manifest names");
     char *policy = json_dumps(json_object_get(r->root, "policy"), JSON_COMPACT | JSON_SORT_KEYS);
     sha256_of(policy, policy ? strlen(policy) : 0, &h);
     free(policy);
     sha256_format(&h, text);
     if (strcmp(text, text_of(r->root, "policy_hash")))
-        return mismatch(ctx, "policy_hash is not the hash of the policy");
+        return verify_mismatch(ctx, "policy_hash is not the hash of the policy");
     if (amount_of(json_object_get(r->root, "pool"), "amount") != r->pool)
-        return mismatch(ctx, "the pool of the manifest is not that of the table");
+        return verify_mismatch(ctx, "the pool of the manifest is not that of the table");
     snprintf(key, sizeof key, "%s/pub.pem", dir);
     const char *file = cmd_flag(ctx, "key", key);
     if (!read_public_key(ctx, file, pub))
-        return cmd_fail(ctx, UNREADABLE, "%s is not an Ed25519 public key (PEM)", file);
+        return cmd_fail(ctx, VERIFY_UNREADABLE, "%s is not an Ed25519 public key (PEM)", file);
     signature_path(dir, pub, sig);
     return check_signature(ctx, buf_bytes(&r->manifest), file, sig);
 }
@@ -515,14 +495,15 @@ static int check_manifest(struct cmd_ctx *ctx, const struct run *r, const char *
 /* FILE may have any row order and format: every row must be in the table, and their number must be the same. */
 static int by_account(const void *key, const void *element)
 {
-    return str_cmp(*(const struct str *)key, ((const struct row *)element)->account);
+    return str_cmp(*(const struct str *)key, ((const struct verify_row *)element)->account);
 }
 
-static bool row_matches(const struct run *r, const json_t *row, const json_t *dims)
+static bool row_matches(const struct verify_run *r, const json_t *row, const json_t *dims)
 {
     const json_t *first = json_array_get(row, 0);
     struct str account = {json_string_value(first), json_string_length(first)};
-    const struct row *w = account.p ? bsearch(&account, r->row, r->rows, sizeof *r->row, by_account) : NULL;
+    const struct verify_row *w =
+        account.p ? bsearch(&account, r->row, r->rows, sizeof *r->row, by_account) : NULL;
     if (!w || (w->flags & 2) || json_array_size(row) != 1 + json_array_size(dims))
         return false;
     for (size_t i = 0; i < json_array_size(dims); i++)
@@ -533,7 +514,7 @@ static bool row_matches(const struct run *r, const json_t *row, const json_t *di
     return true;
 }
 
-static int check_inputs(struct cmd_ctx *ctx, const struct run *r, const char *path)
+static int check_inputs(struct cmd_ctx *ctx, const struct verify_run *r, const char *path)
 {
     struct buf text;
     json_error_t why;
@@ -542,7 +523,7 @@ static int check_inputs(struct cmd_ctx *ctx, const struct run *r, const char *pa
                  (uint64_t)json_integer_value(json_object_get(json_object_get(r->root, "inputs"), "rows"));
     buf_init(&text, FILE_MAX);
     if (rewarder_read_file(ctx, path, &text) != CMD_OK)
-        return UNREADABLE;
+        return VERIFY_UNREADABLE;
     struct str rest = buf_str(&text), line;
     json_t *head = json_loadb(rest.p, rest.n, JSON_DISABLE_EOF_CHECK, &why);
     const json_t *dims = json_object_get(head, "dims"), *rows = json_object_get(head, "rows");
@@ -560,12 +541,12 @@ static int check_inputs(struct cmd_ctx *ctx, const struct run *r, const char *pa
     }
     json_decref(head);
     buf_fini(&text);
-    return ok && n == expect ? CMD_OK : mismatch(ctx, "the file is not the usage that was rewarded");
+    return ok && n == expect ? CMD_OK : verify_mismatch(ctx, "the file is not the usage that was rewarded");
 }
 
-int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv)
+int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
-    struct run r = {.root = NULL};
+    struct verify_run r = {.root = NULL};
     const char *inputs = cmd_flag(ctx, "inputs", NULL);
     (void)argc;
     int status = load(ctx, argv[0], &r);
@@ -579,6 +560,9 @@ int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv)
         status = check_manifest(ctx, &r, argv[0]);
     if (status == CMD_OK && inputs)
         status = check_inputs(ctx, &r, inputs);
+    const char *ledger = cmd_flag(ctx, "ledger", NULL);
+    if (status == CMD_OK && ledger)
+        status = verify_ledger(ctx, &r, argv[0], ledger);
     if (status == CMD_OK) {
         char pool[MONEY_CHARS];
         money_format((struct money){r.pool}, pool);
@@ -636,7 +620,7 @@ int rewarder_check_proof_run(struct cmd_ctx *ctx, int argc, char **argv)
     buf_init(&manifest, 1 << 20);
     if (rewarder_read_file(ctx, argv[0], &payout) != CMD_OK ||
         rewarder_read_file(ctx, run, &manifest) != CMD_OK)
-        return UNREADABLE;
+        return VERIFY_UNREADABLE;
     json_t *p = json_loadb((const char *)payout.p, payout.n, 0, &why),
            *m = json_loadb((const char *)manifest.p, manifest.n, 0, &why);
     const json_t *proof = json_object_get(p, "proof"), *c = json_object_get(m, "commitment");
@@ -644,14 +628,15 @@ int rewarder_check_proof_run(struct cmd_ctx *ctx, int argc, char **argv)
     size_t salt_n = strlen(salt_hex) / 2;
     int status = CMD_OK;
     if (!proof || !c || salt_n > 16 || hex_decode(str_from_c(salt_hex), salt, salt_n) != ERR_OK) {
-        status = cmd_fail(ctx, UNREADABLE, "the files hold no proof and commitment");
+        status = cmd_fail(ctx, VERIFY_UNREADABLE, "the files hold no proof and commitment");
     } else {
         struct node node = leaf_of(salt, salt_n, str_from_c(text_of(p, "account")), amount_of(p, "amount"));
         bool ok = climb(proof, &node);
         memcpy(h.b, node.b, 32);
         sha256_format(&h, root);
         if (!ok || strcmp(root, text_of(c, "root")) || be128_get(node.b + 32) != amount_of(c, "sum"))
-            status = mismatch(ctx, "the path does not lead from this payout to the committed root and sum");
+            status = verify_mismatch(
+                ctx, "the path does not lead from this payout to the committed root and sum");
     }
     if (status == CMD_OK && key && sig)
         status = check_signature(ctx, buf_bytes(&manifest), key, sig);

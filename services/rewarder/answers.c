@@ -201,6 +201,20 @@ void rewarder_write_input(const struct rewarder_input *in, struct buf *b)
     json_obj_end(&w);
 }
 
+void rewarder_write_seal(const char *corr_id, const struct rewarder_run_info *i, const char *kid,
+                         struct buf *b)
+{
+    struct json_w w;
+    json_w_init(&w, b);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "corr_id", corr_id);
+    json_put_hash(&w, "inputs_cid", &i->inputs_cid);
+    json_put_cstr(&w, "kid", kid);
+    json_put_time_ms(&w, "sealed_at", i->sealed_at_ms);
+    json_put_u64(&w, "version", 1);
+    json_obj_end(&w);
+}
+
 void rewarder_log_run(struct rewarder *r, enum obs_level level, const char *event,
                       const struct rewarder_run *run, const char *detail)
 {

@@ -253,6 +253,58 @@ enum err rewarder_log_replay(struct rewarder_files *f, rewarder_log_fn *fn, void
     return e;
 }
 
+enum err rewarder_log_scan(struct rewarder_files *f, rewarder_log_fn *fn, void *ctx,
+                           struct rewarder_log_state *out)
+{
+    uint64_t bytes;
+    struct rewarder_file file;
+    struct rewarder_log_state st = {.frames = 0};
+    enum err e = store_file_size(f->log, &bytes);
+    if (e == ERR_OK)
+        e = read_file(f->log, bytes, &file);
+    if (e != ERR_OK)
+        return e;
+    for (size_t at = 0; at < file.bytes.n && e == ERR_OK;) {
+        struct bytes line;
+        if (frame_at(file.bytes, at, &line) && line.p[0] == '{') {
+            st.damaged = st.damaged || st.torn;
+            st.frames++;
+            e = fn(ctx, line);
+            at += 8 + line.n;
+            continue;
+        }
+        if (!st.torn)
+            st.bad_at = at;
+        st.torn = true;
+        at++;
+    }
+    st.torn = st.torn && !st.damaged;
+    rewarder_file_unload(&file);
+    *out = st;
+    return e;
+}
+
+void rewarder_log_frame(struct bytes line, struct buf *out)
+{
+    uint8_t head[8];
+    be32_put(head, (uint32_t)line.n);
+    be32_put(head + 4, crc32c(0, line.p, line.n));
+    buf_put(out, head, sizeof head);
+    buf_put_bytes(out, line);
+}
+
+enum err rewarder_log_rewrite(struct rewarder_files *f, struct bytes frames)
+{
+    char path[STORE_PATH_MAX];
+    join(f, "registry.log", path);
+    enum err e = store_file_replace(f->disk, path, frames);
+    if (e != ERR_OK)
+        return e;
+    store_file_close(f->log);
+    f->log_end = frames.n;
+    return store_file_open(f->disk, path, STORE_WRITE | STORE_CREATE, &f->log);
+}
+
 enum err rewarder_log_append(struct rewarder_files *f, struct bytes line)
 {
     uint8_t frame[8 + 4096];

@@ -66,6 +66,16 @@ NODISCARD enum err rewarder_files_write(struct rewarder_files *f, const char *pa
 
 /* registry.log: frames u32 len | u32 CRC32C | JSON. A torn last frame is cut off; damage before good frames is ERR_CORRUPT. */
 typedef enum err rewarder_log_fn(void *ctx, struct bytes line);
+struct rewarder_log_state {
+    uint64_t frames, bad_at; /* bad_at: offset of the first damage */
+    bool torn, damaged;      /* damage at the end only; damage before good frames */
+};
+/* Every good frame, whatever lies between; changes nothing. */
+NODISCARD enum err rewarder_log_scan(struct rewarder_files *f, rewarder_log_fn *fn, void *ctx,
+                                     struct rewarder_log_state *out) RT_BLOCKS;
+/* Replaces the log by these frames (lines, each with its length and checksum before it). */
+NODISCARD enum err rewarder_log_rewrite(struct rewarder_files *f, struct bytes frames) RT_BLOCKS;
+void rewarder_log_frame(struct bytes line, struct buf *out);
 NODISCARD enum err rewarder_log_replay(struct rewarder_files *f, rewarder_log_fn *fn, void *ctx) RT_BLOCKS;
 /* Durable when it returns. After a failure the next line takes the failed one's place: no frame may follow a torn one. */
 NODISCARD enum err rewarder_log_append(struct rewarder_files *f, struct bytes line) RT_BLOCKS;

@@ -53,16 +53,16 @@ static bool read_pem(struct str pem, uint8_t seed[32])
     return ok;
 }
 
-static enum err load_or_make(struct rewarder *r, const char *path, uint8_t seed[32]) RT_BLOCKS
+static enum err load_or_make(struct store_disk *disk, const char *path, bool make,
+                             uint8_t seed[32]) RT_BLOCKS
 {
     char storage[512];
     struct buf pem;
-    struct store_disk *disk = svc_disk(r->svc);
     buf_init_fixed(&pem, storage, sizeof storage);
     enum err e = store_file_slurp(disk, path, &pem);
     if (e == ERR_OK)
         e = read_pem(buf_str(&pem), seed) ? ERR_OK : ERR_SYNTAX;
-    else if (e == ERR_NOT_FOUND) {
+    else if (e == ERR_NOT_FOUND && make) {
         char dir[STORE_PATH_MAX];
         rng_secure(seed, 32);
         buf_reset(&pem);
@@ -78,13 +78,18 @@ static enum err load_or_make(struct rewarder *r, const char *path, uint8_t seed[
 enum err rewarder_keys_open(struct rewarder *r, const char *path)
 {
     char derived[STORE_PATH_MAX];
-    uint8_t seed[32];
-    struct buf pem;
     if (!strcmp(path, "auto")) {
         snprintf(derived, sizeof derived, "%s/keys/rewarder.ed25519", svc_data_root(r->svc));
         path = derived;
     }
-    enum err e = load_or_make(r, path, seed);
+    return rewarder_keys_load(r, svc_disk(r->svc), path, true);
+}
+
+enum err rewarder_keys_load(struct rewarder *r, struct store_disk *disk, const char *path, bool make)
+{
+    uint8_t seed[32];
+    struct buf pem;
+    enum err e = load_or_make(disk, path, make, seed);
     if (e != ERR_OK)
         return e;
     r->signing_key = ed25519_key_from_seed(seed);

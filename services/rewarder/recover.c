@@ -156,22 +156,12 @@ static enum err list_adopted(struct rewarder *r, struct rewarder_run *run) RT_BL
     return e;
 }
 
-static enum err adopt(struct rewarder *r, const char *tenant, const char *epoch, bool dry) RT_BLOCKS
+struct rewarder_run *rewarder_run_from_view(const char *tenant, const char *epoch, bool dry,
+                                            const struct rewarder_view *v)
 {
-    struct rewarder_view *v;
-    enum err e = rewarder_view_open(&r->files, dry, tenant, epoch, true, &v);
-    if (e == ERR_NOT_FOUND)
-        return ERR_OK; /* never sealed: the next computation overwrites it */
-    if (e != ERR_OK) {
-        obs_log(r->log, OBS_ERROR, "artifact.corrupt", OBS_STR("tenant", tenant), OBS_STR("epoch", epoch),
-                OBS_ERR(e), OBS_END);
-        return ERR_OK;
-    }
-    struct rewarder_run *run = rewarder_run_create(str_from_c(tenant), str_from_c(epoch), dry), *holder;
-    if (!run) {
-        rewarder_view_unref(v);
-        return ERR_NO_MEMORY;
-    }
+    struct rewarder_run *run = rewarder_run_create(str_from_c(tenant), str_from_c(epoch), dry);
+    if (!run)
+        return NULL;
     struct rewarder_run_info *i = &run->info;
     i->state = REWARDER_SEALED;
     i->has_key = i->maybe_sent = true;
@@ -189,6 +179,25 @@ static enum err adopt(struct rewarder *r, const char *tenant, const char *epoch,
     i->paid = v->paid;
     i->leaves = v->table.leaves;
     i->sealed_at_ms = v->sealed_at_ms;
+    return run;
+}
+
+static enum err adopt(struct rewarder *r, const char *tenant, const char *epoch, bool dry) RT_BLOCKS
+{
+    struct rewarder_view *v;
+    enum err e = rewarder_view_open(&r->files, dry, tenant, epoch, true, &v);
+    if (e == ERR_NOT_FOUND)
+        return ERR_OK; /* never sealed: the next computation overwrites it */
+    if (e != ERR_OK) {
+        obs_log(r->log, OBS_ERROR, "artifact.corrupt", OBS_STR("tenant", tenant), OBS_STR("epoch", epoch),
+                OBS_ERR(e), OBS_END);
+        return ERR_OK;
+    }
+    struct rewarder_run *run = rewarder_run_from_view(tenant, epoch, dry, v), *holder;
+    if (!run) {
+        rewarder_view_unref(v);
+        return ERR_NO_MEMORY;
+    }
     e = rewarder_registry_claim(&r->registry, run, &holder);
     if (e == ERR_OK && !dry) {
         e = list_adopted(r, run);

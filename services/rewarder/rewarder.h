@@ -187,6 +187,8 @@ void rewarder_reply_conflict(struct rewarder *r, struct net_req *rq, struct rewa
 /* Ends a run that did not make it; details is a JSON object or NULL. */
 void rewarder_run_fail(struct rewarder *r, struct rewarder_run *run, enum err why, const char *detail,
                        const char *details);
+void rewarder_write_seal(const char *corr_id, const struct rewarder_run_info *i, const char *kid,
+                         struct buf *b); /* seal.json */
 void rewarder_write_input(const struct rewarder_input *in, struct buf *b);
 void rewarder_log_run(struct rewarder *r, enum obs_level level, const char *event,
                       const struct rewarder_run *run, const char *detail);
@@ -202,8 +204,11 @@ void rewarder_note_simple(const struct rewarder_run *run, uint64_t n, const char
 void rewarder_note_swept(const struct rewarder_run *run, uint64_t n, struct buf *b);
 void rewarder_note_settled(const struct rewarder_run *run, const struct rewarder_run_info *info,
                            struct buf *b);
-NODISCARD enum err
-rewarder_recover(struct rewarder *r) RT_BLOCKS; /* registry.log, run directories, inputs */
+/* registry.log, run directories, shadow runs, inputs: r->files and r->registry are all it needs. */
+NODISCARD enum err rewarder_recover(struct rewarder *r) RT_BLOCKS;
+/* A sealed run as its files say it is; NULL: no memory. */
+struct rewarder_run *rewarder_run_from_view(const char *tenant, const char *epoch, bool dry,
+                                            const struct rewarder_view *v);
 
 /* ---- shadow runs: computed in memory, then kept as shadow/<id>/{shadow.json,diff.csv,meta.json} ---- */
 enum rewarder_shadow_state {

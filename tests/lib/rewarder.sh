@@ -14,11 +14,11 @@ die() {
 
 pause() { read -rt "$1" <> <(:) || true; } # between two looks at something that is under way
 
-free_port() { # a base port whose +10, +11 and +40 nobody listens on
+free_port() { # a base port on whose services nobody listens
     local p q
     while :; do
         p=$((10000 + RANDOM % 22000)) # below the range the kernel takes for outgoing connections
-        for q in 10 11 40; do
+        for q in 0 10 11 20 21 30 31 40 50; do
             (exec 3<>"/dev/tcp/127.0.0.1/$((p + q))") 2>/dev/null && continue 2
         done
         echo "$p"

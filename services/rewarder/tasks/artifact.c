@@ -68,20 +68,6 @@ static enum err sync_dirs(struct rewarder *r, const struct rewarder_run *run) RT
     return e == ERR_OK ? store_disk_sync_dir(r->files.disk, path) : e;
 }
 
-static void write_seal(struct rewarder *r, const struct rewarder_run *run,
-                       const struct rewarder_run_info *i, struct buf *b)
-{
-    struct json_w w;
-    json_w_init(&w, b);
-    json_obj_begin(&w);
-    json_put_cstr(&w, "corr_id", run->corr_id);
-    json_put_hash(&w, "inputs_cid", &i->inputs_cid);
-    json_put_cstr(&w, "kid", r->kid);
-    json_put_time_ms(&w, "sealed_at", i->sealed_at_ms);
-    json_put_u64(&w, "version", 1);
-    json_obj_end(&w);
-}
-
 static enum err write_files(struct rewarder *r, const struct rewarder_outcome *o,
                             const struct rewarder_run_info *i) RT_BLOCKS
 {
@@ -106,7 +92,7 @@ static enum err write_files(struct rewarder *r, const struct rewarder_outcome *o
     if (e == ERR_OK)
         e = sync_dirs(r, run);
     buf_init_fixed(&seal, storage, sizeof storage);
-    write_seal(r, run, i, &seal);
+    rewarder_write_seal(run->corr_id, i, r->kid, &seal);
     if (e == ERR_OK)
         e = seal.err == ERR_OK ? store_file_replace(r->files.disk, path, buf_bytes(&seal)) : seal.err;
     return e;
