@@ -27,6 +27,11 @@ check:                ## build and run every test
 	@tools/setup check
 	@tools/check
 
+drill-replica:        ## kills, stops, cuts and promotes at random under load, for DRILL_SECONDS (180); then judges the history
+	@tools/setup check
+	@tools/build debug
+	@SRC=$(CURDIR) RON=$(CURDIR)/build/debug/ron tests/crash/replica/drill --seconds $(or $(DRILL_SECONDS),180) $(if $(SEED),--seed $(SEED))
+
 asan tsan:            ## the core suites under a sanitizer
 	@tools/setup check
 	@tools/build $@

@@ -26,8 +26,7 @@ void ledger_http_read_send(struct ledger_service *s, struct net_req *rq, const s
     net_reply_problem(rq, err == ERR_CLOSED ? ERR_DRAINING : ERR_BUSY, "read queue is full");
 }
 
-/* A copy says how far it is: what it answers is at least as new as this. */
-static void mark_position(struct ledger_service *s, struct net_req *rq)
+void ledger_http_mark_position(struct ledger_service *s, struct net_req *rq)
 {
     struct ledger *l = s->l;
     char line[128];
@@ -43,7 +42,7 @@ bool ledger_http_access(struct ledger_service *s, struct net_req *rq, enum ledge
                         struct auth_cap **out_cap)
 {
     *out_cap = NULL;
-    mark_position(s, rq);
+    ledger_http_mark_position(s, rq);
     if (access == ACCESS_OPEN_ROOTS && s->l->set.public_roots)
         return true;
     struct auth_want want = {.op = STR("read"), .lacks = SVC_LACKS_ALL};

@@ -10,6 +10,7 @@ enum { SPINS = 1 << 20, SUPPLY_MAX = 65536 };
 void ledger_get_account(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
+    ledger_http_mark_position(s, rq);
     struct ledger *l = s->l;
     struct str account = net_req_param(rq, "account");
     uint64_t min_seq;
