@@ -784,7 +784,7 @@ enum err ledger_direct_open(struct svc *ledger, struct str token, struct ledger_
     struct direct *d = calloc(1, sizeof *d);
     if (d == NULL)
         return ERR_NO_MEMORY;
-    d->base = (struct ledger_client){&client_ops, "direct"};
+    d->base = (struct ledger_client){.ops = &client_ops, .transport = "direct"};
     d->s = svc_state(ledger);
     d->token = strndup(token.p, token.n);
     if (d->token == NULL) {

@@ -580,7 +580,7 @@ const struct ledger_client_ops ledger_http_ops = {
 
 enum err ledger_http_init(struct ledger_http *h, const struct ledger_client_conf *conf)
 {
-    h->remote.base = (struct ledger_client){&ledger_http_ops, "http"};
+    h->remote.base = (struct ledger_client){.ops = &ledger_http_ops, .transport = "http", .io = &h->remote};
     enum err err = ledger_targets_parse(h, conf->url);
     if (err != ERR_OK)
         return err;

@@ -115,7 +115,7 @@ struct ledger_result {
 
 enum ledger_outcome { LEDGER_ANSWERED, LEDGER_REFUSED, LEDGER_UNKNOWN };
 
-/* The head of every reply. */
+/* The head of every reply. ERR_LEDGER_FORKED: the ledger contradicts what it told this client before; for an operator. */
 struct ledger_answer {
     enum ledger_outcome outcome;
     enum err err; /* ERR_OK when answered; else the problem (busy, timeout, not_found, behind, …) */
@@ -213,7 +213,7 @@ struct ledger_feed_sink {
     void (*on_commit)(void *ctx, const struct ledger_commit_event *ev);
     void (*on_end)(
         void *ctx,
-        enum err why); /* ERR_LAGGED: cut for being slow; ERR_CORRUPT: the ledger forked or went back */
+        enum err why); /* ERR_LAGGED: cut for being slow; ERR_LEDGER_FORKED: it contradicts what was seen */
 };
 
 struct ledger_ingest {
@@ -233,6 +233,7 @@ typedef void ledger_head_fn(void *ctx, const struct ledger_head_reply *r);
 
 struct ledger_client;
 struct ledger_feed;
+struct ledger_remote;
 
 struct ledger_client_ops {
     void (*ingest)(struct ledger_client *c, const struct ledger_ingest *rq, struct deadline by,
@@ -265,7 +266,8 @@ struct ledger_client_ops {
 /* Transports embed this as their first member. */
 struct ledger_client {
     const struct ledger_client_ops *ops;
-    const char *transport; /* "direct", "http", "oap" */
+    const char *transport;    /* "direct", "http", "oap" */
+    struct ledger_remote *io; /* what ledger_client_io_run runs; NULL: needs no task */
 };
 
 static inline void ledger_client_ingest(struct ledger_client *c, const struct ledger_ingest *rq,
@@ -354,7 +356,8 @@ NODISCARD enum err ledger_client_http_open(const struct ledger_client_conf *conf
                                            struct ledger_client **out_client);
 NODISCARD enum err ledger_client_oap_open(const struct ledger_client_conf *conf,
                                           struct ledger_client **out_client);
-/* The one that the URL names; ERR_SYNTAX when it names none. */
+/* The one that the URL names, behind a guard that refuses a ledger which goes back or forks (guard.h); ERR_SYNTAX when it names
+ * none. */
 NODISCARD enum err ledger_client_open(const struct ledger_client_conf *conf,
                                       struct ledger_client **out_client);
 NODISCARD enum err ledger_client_io_run(struct rt_task *self, void *client); /* its task body */

@@ -480,6 +480,13 @@ static const struct ledger_client_ops oap_ops = {
     .close = oap_close,
 };
 
+static void on_state(void *ctx, enum err state)
+{
+    struct ledger_oap *o = ctx;
+    if (state != ERR_OK && o->remote.on_lost != NULL)
+        o->remote.on_lost(o->remote.lost_ctx);
+}
+
 /* "oap://host:port" or "oap+unix:/path". */
 static enum err address_of(const char *url, struct net_oap_client_config *out)
 {
@@ -506,11 +513,13 @@ enum err ledger_client_oap_open(const struct ledger_client_conf *conf, struct le
     struct ledger_oap *o = calloc(1, sizeof *o);
     if (o == NULL)
         return ERR_NO_MEMORY;
-    o->remote.base = (struct ledger_client){&oap_ops, "oap"};
+    o->remote.base = (struct ledger_client){.ops = &oap_ops, .transport = "oap", .io = &o->remote};
     conns = conns > CONNS_MAX ? CONNS_MAX : conns;
     cfg.queue_max = (queue + conns - 1) / conns + 2; /* and the feeds */
     e = net_loop_create(NULL, &o->remote.loop);
     cfg.loop = o->remote.loop;
+    cfg.on_state = on_state;
+    cfg.ctx = o;
     for (; e == ERR_OK && o->n_conns < conns; o->n_conns += e == ERR_OK)
         e = net_oap_client_create(&cfg, &o->conns[o->n_conns]);
     if (e != ERR_OK) {

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "ledger_client/guard.h"
 #include "rt/task.h"
 
 enum { SETTLE_TURNS = 10, LOOK_NS = 1000000 };
@@ -32,7 +33,7 @@ struct ledger_answer ledger_remote__failed(enum err e, bool definite)
 
 enum err ledger_client_io_run(struct rt_task *self, void *client) RT_BLOCKS
 {
-    struct ledger_remote *r = client;
+    struct ledger_remote *r = ((struct ledger_client *)client)->io;
     atomic_store(&r->running, true);
     enum err e = net_loop_run(r->loop, self);
     atomic_store(&r->running, false);
@@ -42,16 +43,32 @@ enum err ledger_client_io_run(struct rt_task *self, void *client) RT_BLOCKS
 void ledger_client_io_wake(struct rt_task *self, void *client)
 {
     (void)self;
-    struct ledger_remote *r = client;
+    struct ledger_remote *r = ((struct ledger_client *)client)->io;
     net_loop_stop(r->loop);
+}
+
+static enum err transport_open(const struct ledger_client_conf *conf, struct ledger_client **out)
+{
+    if (strncmp(conf->url, "oap+unix:", 9) == 0 || strncmp(conf->url, "oap://", 6) == 0)
+        return ledger_client_oap_open(conf, out);
+    if (strncmp(conf->url, "http://", 7) == 0 || strncmp(conf->url, "https://", 8) == 0 ||
+        strncmp(conf->url, "unix:", 5) == 0)
+        return ledger_client_http_open(conf, out);
+    return ERR_SYNTAX;
 }
 
 enum err ledger_client_open(const struct ledger_client_conf *conf, struct ledger_client **out_client)
 {
-    if (strncmp(conf->url, "oap+unix:", 9) == 0 || strncmp(conf->url, "oap://", 6) == 0)
-        return ledger_client_oap_open(conf, out_client);
-    if (strncmp(conf->url, "http://", 7) == 0 || strncmp(conf->url, "https://", 8) == 0 ||
-        strncmp(conf->url, "unix:", 5) == 0)
-        return ledger_client_http_open(conf, out_client);
-    return ERR_SYNTAX;
+    struct ledger_client *inner;
+    enum err e = transport_open(conf, &inner);
+    if (e != ERR_OK)
+        return e;
+    e = ledger_client_guard(inner, out_client);
+    if (e != ERR_OK) {
+        ledger_client_close(inner);
+        return e;
+    }
+    inner->io->on_lost = ledger_guard_suspect;
+    inner->io->lost_ctx = *out_client;
+    return ERR_OK;
 }

@@ -15,6 +15,9 @@ struct ledger_remote {
     struct ledger_client base;
     struct net_loop *loop;
     _Atomic bool running; /* a task is inside the loop */
+    /* Told, on the loop's thread, that a connection is gone. Set before the loop runs. */
+    void (*on_lost)(void *ctx);
+    void *lost_ctx;
 };
 
 /* Until the loop's thread has set *done; drives the loop itself when no task does. */

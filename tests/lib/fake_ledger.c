@@ -235,7 +235,7 @@ static const struct ledger_client_ops fake_ops = {
 void fake_ledger_init(struct fake_ledger *f, uint64_t seed)
 {
     memset(f, 0, sizeof *f);
-    f->client = (struct ledger_client){&fake_ops, "fake"};
+    f->client = (struct ledger_client){.ops = &fake_ops, .transport = "fake"};
     f->available = money_from_u64(1000000);
     pthread_mutex_init(&f->mutex, NULL);
     rng_seed(&f->rng, seed);

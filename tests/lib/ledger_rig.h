@@ -23,9 +23,9 @@ struct ledger_rig {
 
 /* Opens and starts it; flags are "section.key=value". Waits until it is ready. */
 void ledger_rig_open(struct ledger_rig *r, bool amnesia, const char *const *flags, size_t n);
-int ledger_rig_stop(struct ledger_rig *r) RT_UNCHECKED;   /* drain and close; the exit code */
-void ledger_rig_start(struct ledger_rig *r); /* again, on what is there */
-void ledger_rig_close(struct ledger_rig *r); /* removes the directory */
+int ledger_rig_stop(struct ledger_rig *r) RT_UNCHECKED; /* drain and close; the exit code */
+void ledger_rig_start(struct ledger_rig *r);            /* again, on what is there */
+void ledger_rig_close(struct ledger_rig *r);            /* removes the directory */
 void ledger_rig_narrow(struct ledger_rig *r, const char *caveat, char out[4096]);
 double ledger_rig_metric(struct ledger_rig *r, const char *name, const char *labels);
 void ledger_rig_await_metric(struct ledger_rig *r, const char *name, const char *labels, double at_least);

@@ -715,7 +715,7 @@ struct mem_ledger *mem_ledger_create(void)
 {
     struct mem_ledger *f = calloc(1, sizeof *f);
     pthread_condattr_t attr;
-    f->client = (struct ledger_client){&ops, "fake"};
+    f->client = (struct ledger_client){.ops = &ops, .transport = "fake"};
     f->feed_on = true;
     pthread_mutex_init(&f->m, NULL);
     pthread_mutex_init(&f->feed_m, NULL);

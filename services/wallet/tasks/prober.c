@@ -63,6 +63,8 @@ static void on_head(void *ctx, const struct ledger_head_reply *r)
     bool good = r->a.outcome == LEDGER_ANSWERED && r->ready;
     if (r->a.outcome == LEDGER_ANSWERED)
         learn_head(w, p, r);
+    else if (r->a.err == ERR_LEDGER_FORKED)
+        wallet_fork(w, "the ledger's history is not the one seen before");
     if (p->decides) {
         if (good)
             rt_breaker_success(&w->breaker, now);
