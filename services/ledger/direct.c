@@ -10,12 +10,16 @@
 #include "services/ledger/api/api.h"
 #include "services/ledger/stream.h"
 
+struct direct_ingest;
+
 struct direct {
     struct ledger_client base;
     struct ledger_service *s;
     char *token;
     _Atomic uint32_t open_calls; /* not answered yet: close waits for them to be none */
     _Atomic bool closed;
+    struct direct *next;              /* of the service; under its direct_lock, like the next */
+    struct direct_ingest *first_open; /* whose caller waits */
 };
 
 static struct direct *of(struct ledger_client *c)
@@ -40,11 +44,82 @@ static enum err cap_of(struct direct *d, struct auth_cap **out)
 
 /* ---- ingest ---- */
 
+/* Answered once: by the job, or by the clock when the job is not back in time. Whoever takes it off the list calls back. */
 struct direct_ingest {
     struct direct *d;
     ledger_ingest_fn *fn;
     void *ctx;
+    int64_t until_ns;
+    bool waiting; /* on the list */
+    struct direct_ingest *next, *prev;
 };
+
+static void wait_begin(struct direct *d, struct direct_ingest *call)
+{
+    rt_lock_take(&d->s->direct_lock);
+    call->waiting = true;
+    call->next = d->first_open;
+    if (call->next != NULL)
+        call->next->prev = call;
+    d->first_open = call;
+    rt_lock_release(&d->s->direct_lock);
+}
+
+/* With the lock. */
+static void wait_unlink(struct direct *d, struct direct_ingest *call)
+{
+    call->waiting = false;
+    if (call->prev != NULL)
+        call->prev->next = call->next;
+    else
+        d->first_open = call->next;
+    if (call->next != NULL)
+        call->next->prev = call->prev;
+}
+
+/* True: the caller still waits, and is ours to tell. */
+static bool wait_end(struct direct *d, struct direct_ingest *call)
+{
+    rt_lock_take(&d->s->direct_lock);
+    bool waiting = call->waiting;
+    if (waiting)
+        wait_unlink(d, call);
+    rt_lock_release(&d->s->direct_lock);
+    return waiting;
+}
+
+/* One call whose time is up, off the list; its client is kept open until the caller has been told. */
+static struct direct *take_late(struct ledger_service *s, int64_t now_ns, ledger_ingest_fn **out_fn,
+                                void **out_ctx)
+{
+    struct direct *found = NULL;
+    rt_lock_take(&s->direct_lock);
+    for (struct direct *d = s->directs; d != NULL && found == NULL; d = d->next)
+        for (struct direct_ingest *call = d->first_open; call != NULL; call = call->next)
+            if (call->until_ns <= now_ns) {
+                wait_unlink(d, call);
+                *out_fn = call->fn;
+                *out_ctx = call->ctx;
+                atomic_fetch_add(&d->open_calls, 1);
+                found = d;
+                break;
+            }
+    rt_lock_release(&s->direct_lock);
+    return found;
+}
+
+void ledger_direct_tick(struct ledger_service *s)
+{
+    ledger_ingest_fn *fn;
+    void *ctx;
+    struct direct *d;
+    while ((d = take_late(s, os_now_ns(), &fn, &ctx)) != NULL) {
+        struct ledger_ingest_reply late = {.a = refused(ERR_OUTCOME_UNKNOWN)};
+        late.a.outcome = LEDGER_UNKNOWN;
+        fn(ctx, &late);
+        atomic_fetch_sub(&d->open_calls, 1);
+    }
+}
 
 static struct ledger_entry entry_out(const struct core_entry *e)
 {
@@ -151,6 +226,12 @@ static void ingest_answer(struct ledger_job *job) RT_BLOCKS
 {
     struct direct_ingest *call = job->door;
     struct direct *d = call->d;
+    if (!wait_end(d, call)) { /* it was told that nobody knows */
+        free(call);
+        ledger_job_free(job);
+        atomic_fetch_sub(&d->open_calls, 1);
+        return;
+    }
     struct ledger_ingest_reply reply = {.a = answered};
     if (job->err != ERR_OK) {
         reply.a = refused(job->err);
@@ -243,14 +324,26 @@ static void direct_ingest(struct ledger_client *c, const struct ledger_ingest *r
         job->want_proof = rq->proof;
         job->by = deadline_min(by, deadline_in_ms(l->set.request_ms));
         snprintf(job->corr_id, sizeof job->corr_id, "%.*s", STR_ARG(rq->corr_id));
-        *call = (struct direct_ingest){d, fn, ctx};
+        *call = (struct direct_ingest){
+            .d = d,
+            .fn = fn,
+            .ctx = ctx,
+            .until_ns = deadline_min(by, ledger_answer_by(l, job->by)).at_ns,
+        };
         err = copy_units(job, rq);
     }
     if (err == ERR_OK) {
         atomic_fetch_add(&d->open_calls, 1);
+        wait_begin(d, call);
         err = ledger_submit(l, job);
-        if (err != ERR_OK)
+        if (err != ERR_OK) {
             atomic_fetch_sub(&d->open_calls, 1);
+            if (!wait_end(d, call)) { /* the clock was faster, and has told the caller */
+                ledger_job_free(job);
+                free(call);
+                return;
+            }
+        }
     }
     if (err == ERR_OK)
         return;
@@ -757,8 +850,14 @@ static void direct_close(struct ledger_client *c)
 {
     struct direct *d = of(c);
     atomic_store(&d->closed, true);
-    while (atomic_load(&d->open_calls) != 0) /* every call ends: by its deadline at the latest */
+    while (atomic_load(&d->open_calls) != 0) /* every job ends */
         ledger_nap();
+    rt_lock_take(&d->s->direct_lock);
+    struct direct **at = &d->s->directs;
+    while (*at != d)
+        at = &(*at)->next;
+    *at = d->next;
+    rt_lock_release(&d->s->direct_lock);
     explicit_bzero(d->token, strlen(d->token));
     free(d->token);
     free(d);
@@ -799,6 +898,10 @@ enum err ledger_direct_open(struct svc *ledger, struct str token, struct ledger_
         return err;
     }
     auth_cap_release(cap);
+    rt_lock_take(&d->s->direct_lock);
+    d->next = d->s->directs;
+    d->s->directs = d;
+    rt_lock_release(&d->s->direct_lock);
     *out_client = &d->base;
     return ERR_OK;
 }

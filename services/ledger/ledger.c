@@ -171,6 +171,8 @@ enum err ledger_submit(struct ledger *l, struct ledger_job *job)
         atomic_fetch_sub_explicit(&l->body_bytes, job->body.n, memory_order_relaxed);
         job->why_key = "queue";
         job->why = "inflight";
+        if (l->m[LEDGER_M_busy_rejections] != NULL)
+            obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "inflight"));
         return ERR_BUSY;
     }
     job->counted = true;

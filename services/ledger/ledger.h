@@ -239,6 +239,13 @@ static inline enum ledger_cause ledger_safe_cause(const struct ledger *l)
 /* A door hands a job in. ERR_BUSY, ERR_DRAINING, ERR_SAFE_MODE …: the job stays the caller's. */
 NODISCARD enum err ledger_submit(struct ledger *l, struct ledger_job *job);
 void ledger_answer(struct ledger *l, struct ledger_job *job);
+/* A job that had to be sequenced by `by` is answered by then; after that its outcome is open and the door says so. */
+static inline struct deadline ledger_answer_by(const struct ledger *l, struct deadline by)
+{
+    return deadline_at_ns(by.at_ns > INT64_MAX - l->set.commit_wait_ms * 1000000
+                              ? INT64_MAX
+                              : by.at_ns + l->set.commit_wait_ms * 1000000);
+}
 
 /* Decodes, checks, looks up, builds records. True: pass it on; false: it was refused (answer it). */
 bool ledger_prevalidate(struct ledger *l, struct ledger_job *job) RT_BLOCKS;

@@ -180,6 +180,7 @@ static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
         return ERR_NO_MEMORY;
     s->svc = svc;
     rt_lock_init(&s->note_lock, "note_cache", 33);
+    rt_lock_init(&s->direct_lock, "direct_calls", 35);
     struct obs_health *h = svc_health(svc);
     s->cause_safe = obs_health_add(h, "safe_mode", OBS_HARD);
     s->cause_backpressure = obs_health_add(h, "backpressure", OBS_HARD);
@@ -209,6 +210,7 @@ static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
         if (s->l != NULL)
             ledger_close(s->l, false);
         rt_lock_fini(&s->note_lock);
+        rt_lock_fini(&s->direct_lock);
         free(s);
         return err;
     }
@@ -299,6 +301,7 @@ static void service_readiness(struct svc *svc, void *state)
     obs_health_set(h, s->cause_wallet, true);
     obs_health_set(h, s->cause_replica, ledger_replica_ready(l));
     obs_health_set(h, s->cause_checkpoint, !atomic_load(&l->checkpoint_failing));
+    ledger_direct_tick(s);
 }
 
 static void service_readiness_members(void *state, struct buf *out)
@@ -374,6 +377,7 @@ static void service_close(struct svc *svc, void *state) RT_BLOCKS
     if (s->stream_tx != NULL)
         rt_chan_destroy(s->stream_tx, NULL, NULL);
     rt_lock_fini(&s->note_lock);
+    rt_lock_fini(&s->direct_lock);
     free(s);
 }
 
@@ -407,13 +411,17 @@ const struct svc_def ledger_svc = {
 
 enum err ledger_read_submit(struct ledger_service *s, struct ledger_read *r)
 {
-    return rt_chan_try_send(s->l->read, r);
+    enum err err = rt_chan_try_send(s->l->read, r);
+    if (err == ERR_BUSY)
+        obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_busy_rejections], "read"));
+    return err;
 }
 
 enum err ledger_stream_submit(struct ledger_service *s, struct ledger_stream *st)
 {
     if (atomic_fetch_add(&s->n_streams, 1) >= s->l->set.max_subscribers) {
         atomic_fetch_sub(&s->n_streams, 1);
+        obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_busy_rejections], "stream"));
         return ERR_BUSY;
     }
     enum err err = rt_chan_try_send(s->stream_tx, st);

@@ -19,6 +19,7 @@ SVC_CONFIG_IS_PREFIX(struct ledger_config);
 enum { LEDGER_JOBS_MAX = 512 + 4096 + 512 };
 
 struct ledger_stream;
+struct direct;
 
 struct ledger_service {
     struct svc *svc;
@@ -35,6 +36,8 @@ struct ledger_service {
         char text[NOTE_MAX];
     } notes[64];
     unsigned next_note;
+    struct rt_lock direct_lock; /* guards directs, and which of their calls wait */
+    struct direct *directs;     /* clients in this process */
 };
 
 extern const struct svc_def ledger_svc;
@@ -76,6 +79,9 @@ static inline void ledger_nap(void)
     os_a32_store(&never, 0, memory_order_relaxed);
     (void)os_sleep_on(&never, 0, os_now_ns() + 1000000);
 }
+
+/* Tells callers in this process whose time is up that nobody knows; with the readiness tick. */
+void ledger_direct_tick(struct ledger_service *s);
 
 /* The OAP door. */
 void ledger_oap(struct net_oap_req *rq, void *state);

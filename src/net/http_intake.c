@@ -690,8 +690,8 @@ static void expire_requests(struct net_conn *c, int64_t now)
     for (struct net_req *rq = c->pipe_head, *next; rq && !c->dead; rq = next) {
         next = rq->next;
         if (rq->phase == NET_PHASE_HANDLER && rq->deadline_ns <= now)
-            answer_instead(c, rq, NET_REJECT_DEADLINE, ERR_TIMEOUT, "the deadline passed while waiting",
-                           c->cur == rq);
+            answer_instead(c, rq, NET_REJECT_DEADLINE, rq->late_err != ERR_OK ? rq->late_err : ERR_TIMEOUT,
+                           "the deadline passed while waiting", c->cur == rq);
     }
 }
 

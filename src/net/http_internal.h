@@ -116,6 +116,7 @@ struct net_req {
     atomic_bool gone;     /* set by the loop, read by anybody; a hint, hence relaxed */
     atomic_bool resuming; /* body_msg is posted; exchanged by both sides */
     int64_t started_ns, deadline_ns;
+    enum err late_err; /* what passing the deadline means; 0: timeout */
     struct net_peer peer;
     struct net_match match;
     struct str method, corr_id, traceparent;

@@ -463,6 +463,15 @@ struct deadline net_req_caller_deadline(const struct net_req *rq)
     return deadline_at_ns(caller_deadline(rq));
 }
 
+void net_req_answer_by(struct net_req *rq, struct deadline by, enum err late)
+{
+    CHECK_MAGIC(rq, NET_REQ_MAGIC);
+    rq->deadline_ns = by.at_ns;
+    rq->late_err = late;
+    if (rq->conn != NULL)
+        net_conn__arm(rq->conn, rq->deadline_ns);
+}
+
 int64_t net_req_started_ns(const struct net_req *rq)
 {
     return rq->started_ns;

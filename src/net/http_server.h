@@ -137,6 +137,9 @@ bool net_req_gone(
 void net_req_set_user(struct net_req *rq, void *user); /* one slot for the handler (a gate may fill it) */
 void *net_req_user(const struct net_req *rq);
 
+/* From here on the handler means to answer by then; if it has not, the server says `late` (instead of timeout). For work whose
+ * outcome is open once it has begun. Only inside the handler. */
+void net_req_answer_by(struct net_req *rq, struct deadline by, enum err late);
 /* fn runs once if the client leaves, or the deadline passes, before the answer is complete. */
 void net_req_on_close(struct net_req *rq, void (*fn)(struct net_req *rq, void *arg), void *arg);
 

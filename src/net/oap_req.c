@@ -223,7 +223,8 @@ void net_oap_req__abandon(struct net_oap_req *rq)
 void net_oap_req__expire(struct net_oap_req *rq)
 {
     net_oap__reject(rq->shard->server, NET_REJECT_DEADLINE);
-    net_oap_req__refuse(rq->conn, &rq->head, ERR_TIMEOUT, "not answered in time");
+    net_oap_req__refuse(rq->conn, &rq->head, rq->late_err != ERR_OK ? rq->late_err : ERR_TIMEOUT,
+                        "not answered in time");
     net_oap_req__abandon(rq);
 }
 
@@ -510,6 +511,13 @@ void net_oap_req_set_timeout(struct net_oap_req *rq, int64_t ms)
 {
     CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
     rq->deadline_ns = ms == 0 ? INT64_MAX : rq->started_ns + ms * NS_PER_MS;
+}
+
+void net_oap_req_answer_by(struct net_oap_req *rq, struct deadline by, enum err late)
+{
+    CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
+    rq->deadline_ns = by.at_ns;
+    rq->late_err = late;
 }
 
 void net_oap_req_on_close(struct net_oap_req *rq, void (*fn)(struct net_oap_req *rq, void *arg), void *arg)

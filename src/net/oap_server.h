@@ -125,6 +125,9 @@ uint64_t net_oap_req_conn_id(const struct net_oap_req *rq);
 
 /* Another deadline than the configured one; ms 0: none (streams). Only inside the handler. */
 void net_oap_req_set_timeout(struct net_oap_req *rq, int64_t ms);
+/* Like it, and if there is no answer by then the server says `late` instead of timeout: for work whose outcome is open once it has
+ * begun. Only inside the handler. */
+void net_oap_req_answer_by(struct net_oap_req *rq, struct deadline by, enum err late);
 /* fn runs once if the client leaves, ends the request (REQ|END on its corr) or the deadline passes before
  * the end. It still must be ended. Only inside the handler. */
 void net_oap_req_on_close(struct net_oap_req *rq, void (*fn)(struct net_oap_req *rq, void *arg), void *arg);

@@ -75,6 +75,7 @@ struct net_oap_req {
     struct arena arena;
     char corr_id[UUID_CHARS];
     int64_t started_ns, deadline_ns; /* INT64_MAX: none */
+    enum err late_err;               /* what passing the deadline means; 0: timeout */
     uint64_t bytes_out;
     void *user;
     void (*on_close)(struct net_oap_req *rq, void *arg);

@@ -18,7 +18,7 @@ extern const struct svc_def ledger_svc;
 void ledger_rig_start(struct ledger_rig *r)
 {
     struct svc_options opt = {
-        .data = r->data, .flags = r->flag_list, .flag_count = r->n_flags, .quiet = true};
+        .data = r->data, .flags = r->flag_list, .flag_count = r->n_flags, .quiet = true, .clock = r->clock};
     enum err e = svc_open(&ledger_svc, &opt, &r->svc);
     if (e == ERR_OK)
         e = svc_start(r->svc);
@@ -36,11 +36,18 @@ void ledger_rig_start(struct ledger_rig *r)
 
 void ledger_rig_open(struct ledger_rig *r, bool amnesia, const char *const *flags, size_t n)
 {
+    ledger_rig_open_at(r, amnesia, flags, n, NULL);
+}
+
+void ledger_rig_open_at(struct ledger_rig *r, bool amnesia, const char *const *flags, size_t n,
+                        const struct clock *clock)
+{
     static const char *const always[] = {"bind=127.0.0.1:0", "oap.bind=127.0.0.1:0"};
     const char *why = "";
     struct buf token;
     memset(r, 0, sizeof *r);
     r->amnesia = amnesia;
+    r->clock = clock;
     strcpy(r->dir, "/tmp/ron-ledger-XXXXXX");
     CHECK(mkdtemp(r->dir));
     snprintf(r->root, sizeof r->root, "%s/ron-data", r->dir);
@@ -151,6 +158,70 @@ void ledger_rig_await_metric(struct ledger_rig *r, const char *name, const char 
         CHECK(!deadline_passed(by));
         usleep(2000);
     }
+}
+
+/* ---- the gate ---- */
+
+static pthread_mutex_t gate_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_cond = PTHREAD_COND_INITIALIZER;
+static char gate_task[16]; /* empty: open */
+static unsigned gate_stopped;
+static _Atomic bool gate_shut;
+
+static int64_t gate_mono_ns(void *ctx)
+{
+    (void)ctx;
+    if (atomic_load(&gate_shut)) {
+        char name[16] = "";
+        pthread_getname_np(pthread_self(), name, sizeof name);
+        pthread_mutex_lock(&gate_mutex);
+        if (gate_task[0] != 0 && strncmp(name, gate_task, strlen(gate_task)) == 0) {
+            gate_stopped++;
+            pthread_cond_broadcast(&gate_cond);
+            while (gate_task[0] != 0)
+                pthread_cond_wait(&gate_cond, &gate_mutex);
+            gate_stopped--;
+        }
+        pthread_mutex_unlock(&gate_mutex);
+    }
+    return os_now_ns();
+}
+
+static int64_t gate_wall_ms(void *ctx)
+{
+    (void)ctx;
+    return clock_real()->wall_ms(clock_real()->ctx);
+}
+
+const struct clock *gate_clock(void)
+{
+    static const struct clock c = {gate_mono_ns, gate_wall_ms, NULL};
+    return &c;
+}
+
+void gate_close(const char *task)
+{
+    pthread_mutex_lock(&gate_mutex);
+    snprintf(gate_task, sizeof gate_task, "%s", task);
+    atomic_store(&gate_shut, true);
+    pthread_mutex_unlock(&gate_mutex);
+}
+
+void gate_await(unsigned stopped)
+{
+    pthread_mutex_lock(&gate_mutex);
+    while (gate_stopped < stopped)
+        pthread_cond_wait(&gate_cond, &gate_mutex);
+    pthread_mutex_unlock(&gate_mutex);
+}
+
+void gate_open(void)
+{
+    pthread_mutex_lock(&gate_mutex);
+    gate_task[0] = 0;
+    atomic_store(&gate_shut, false);
+    pthread_cond_broadcast(&gate_cond);
+    pthread_mutex_unlock(&gate_mutex);
 }
 
 /* ---- clients ---- */

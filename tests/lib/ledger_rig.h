@@ -16,6 +16,7 @@ struct ledger_rig {
     struct svc_data *data;
     struct svc *svc;
     bool amnesia;
+    const struct clock *clock; /* NULL: the real one */
     char flags[24][160];
     const char *flag_list[24];
     size_t n_flags;
@@ -23,6 +24,8 @@ struct ledger_rig {
 
 /* Opens and starts it; flags are "section.key=value". Waits until it is ready. */
 void ledger_rig_open(struct ledger_rig *r, bool amnesia, const char *const *flags, size_t n);
+void ledger_rig_open_at(struct ledger_rig *r, bool amnesia, const char *const *flags, size_t n,
+                        const struct clock *clock);
 int ledger_rig_stop(struct ledger_rig *r) RT_UNCHECKED; /* drain and close; the exit code */
 void ledger_rig_start(struct ledger_rig *r);            /* again, on what is there */
 void ledger_rig_close(struct ledger_rig *r);            /* removes the directory */
@@ -33,6 +36,15 @@ void ledger_rig_await_metric(struct ledger_rig *r, const char *name, const char 
 /* One HTTP request; the status. body_out may be NULL. */
 int ledger_rig_http(struct ledger_rig *r, const char *method, const char *path, const char *body,
                     struct buf *body_out) RT_UNCHECKED;
+
+/*
+ * A clock that holds whoever reads it: the real one, but a task whose name begins with the gate's stands still in it until the
+ * gate is opened. Every stage of the pipeline reads the clock before it works, so this is how a test stops one stage.
+ */
+const struct clock *gate_clock(void);
+void gate_close(const char *task);
+void gate_await(unsigned stopped); /* until that many threads stand still */
+void gate_open(void);
 
 /* ---- clients ---- */
 

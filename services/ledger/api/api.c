@@ -21,8 +21,6 @@ void ledger_http_read_send(struct ledger_service *s, struct net_req *rq, const s
     if (err == ERR_OK)
         return;
     auth_cap_release(copy->cap);
-    if (err == ERR_BUSY)
-        obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_busy_rejections], "read"));
     net_reply_problem(rq, err == ERR_CLOSED ? ERR_DRAINING : ERR_BUSY, "read queue is full");
 }
 

@@ -107,6 +107,8 @@ static void subscribe(struct ledger_service *s, struct net_req *rq, bool commits
     e->cap = cap;
     buf_init(&e->b, 1 << 20);
     if (atomic_load(&s->n_streams) >= s->l->set.max_subscribers || svc_draining(s->svc)) {
+        if (!svc_draining(s->svc))
+            obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_busy_rejections], "stream"));
         net_reply_problem(rq, svc_draining(s->svc) ? ERR_DRAINING : ERR_BUSY,
                           "as many subscribers as allowed");
         auth_cap_release(cap);

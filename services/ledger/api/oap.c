@@ -285,8 +285,8 @@ static void op_ingest(struct ledger_service *s, struct net_oap_req *rq)
     const struct net_peer *peer = net_oap_req_peer(rq);
     job->has_ip = peer->kind != NET_PEER_UNIX;
     memcpy(job->peer_ip, peer->addr, 16);
-    net_oap_req_set_timeout(rq, 15000);
     job->by = deadline_in_ms(l->set.request_ms);
+    net_oap_req_answer_by(rq, ledger_answer_by(l, job->by), ERR_OUTCOME_UNKNOWN);
     enum err err = ledger_submit(l, job);
     if (err == ERR_OK)
         return;

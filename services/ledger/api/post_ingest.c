@@ -263,6 +263,7 @@ void ledger_post_ingest(struct net_req *rq, void *ctx)
     struct str corr = net_req_corr_id(rq);
     snprintf(job->corr_id, sizeof job->corr_id, "%.*s", STR_ARG(corr));
     job->by = deadline_min(deadline_in_ms(l->set.request_ms), net_req_deadline(rq));
+    net_req_answer_by(rq, ledger_answer_by(l, job->by), ERR_OUTCOME_UNKNOWN);
     err = ledger_submit(l, job);
     if (err != ERR_OK) {
         struct buf b;

@@ -31,6 +31,7 @@ struct publisher {
     struct ledger_service *s;
     struct ledger *l;
     struct ledger_stream *streams;
+    uint64_t published; /* groups counted */
     struct group_accounts cache[CACHE];
 };
 
@@ -210,7 +211,6 @@ static bool pump(struct publisher *p, struct ledger_stream *st, int64_t now_ns) 
             st->since = row.last_seq;
         st->next_group++;
         st->last_ns = now_ns;
-        obs_counter_inc(ledger_m_counter(l, LEDGER_M_roots_published));
     }
     st->caught_up = st->caught_up || st->next_group >= head.group_no;
     if (now_ns - st->last_ns > (int64_t)IDLE_S * 1000000000) {
@@ -220,9 +220,19 @@ static bool pump(struct publisher *p, struct ledger_stream *st, int64_t now_ns) 
     return true;
 }
 
+/* Each group once, however many streams there are: from its commit on /v1/roots has it. */
+static void count_published(struct publisher *p)
+{
+    struct ledger_head head;
+    ledger_head_read(p->l, &head);
+    obs_counter_add(ledger_m_counter(p->l, LEDGER_M_roots_published), head.group_no - p->published);
+    p->published = head.group_no;
+}
+
 static void pump_all(struct publisher *p) RT_BLOCKS
 {
     int64_t now = p->l->deps.clock->mono_ns(p->l->deps.clock->ctx);
+    count_published(p);
     for (struct ledger_stream **at = &p->streams; *at != NULL;) {
         struct ledger_stream *st = *at;
         if (pump(p, st, now)) {
@@ -284,6 +294,9 @@ enum err ledger_roots_publisher_run(struct rt_task *self, void *arg)
         return ERR_NO_MEMORY;
     p->s = s;
     p->l = s->l;
+    struct ledger_head head;
+    ledger_head_read(s->l, &head);
+    p->published = head.group_no; /* what was there before us was published before */
     struct rt_bcast_sub *sub = rt_bcast_subscribe(s->l->root_pub, NULL, NULL);
     enum err err = sub == NULL ? ERR_NO_MEMORY : ERR_OK;
     while (err == ERR_OK) {
