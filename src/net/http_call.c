@@ -451,6 +451,8 @@ static enum err easy_setup(struct net_http_call *call, bool https)
     curl_easy_setopt(h, CURLOPT_WRITEDATA, (void *)call);
     curl_easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     curl_easy_setopt(h, CURLOPT_OPENSOCKETDATA, (void *)call);
+    curl_easy_setopt(h, CURLOPT_CLOSESOCKETFUNCTION, net_http_client_close_socket);
+    curl_easy_setopt(h, CURLOPT_CLOSESOCKETDATA, (void *)call->client);
     if (c->ca_file != NULL)
         curl_easy_setopt(h, CURLOPT_CAINFO, c->ca_file);
     if (call->uds != NULL)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "net/http_client_internal.h"
@@ -71,10 +72,12 @@ static int watch_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void 
     }
     uint32_t events =
         (what & CURL_POLL_IN ? (uint32_t)EPOLLIN : 0) | (what & CURL_POLL_OUT ? (uint32_t)EPOLLOUT : 0);
-    if (s != NULL) {
+    if (s != NULL && s->nf.in_loop) {
         net_loop_change(c->loop, &s->nf, events);
         return 0;
     }
+    if (s != NULL) /* the number is in use again, for a new socket */
+        return net_loop_add(c->loop, &s->nf, events) == ERR_OK ? 0 : -1;
     s = calloc(1, sizeof *s);
     if (s == NULL)
         return -1;
@@ -90,6 +93,16 @@ static int watch_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void 
     c->sockets = s;
     curl_multi_assign(c->multi, fd, s);
     return 0;
+}
+
+/* curl may close a socket before it says that it need not be watched; by then the number can be somebody else's. */
+int net_http_client_close_socket(void *ctx, curl_socket_t fd)
+{
+    struct net_http_client *c = ctx;
+    for (struct net_http_socket *s = c->sockets; s != NULL; s = s->next)
+        if (s->nf.fd == fd)
+            net_loop_remove(c->loop, &s->nf);
+    return close(fd);
 }
 
 static void on_curl_timer(struct net_timer *t)
