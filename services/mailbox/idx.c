@@ -1,6 +1,8 @@
 /*
- * Index files. The writer walks a segment's frames once and keeps two growing buffers, items and events, and a table of the
- * segment's topics; every segment names its topics before their first message, so names (for the dedup digests) are at hand.
+ * Index files. A builder is given a segment's groups in order and keeps two growing buffers, items and events, and a table of the
+ * segment's topics. The log feeds one as it commits, with the digests its entries know; what it has not seen from the first group on
+ * (a start in the middle of a segment) is made by walking the segment's frames, which name their topics before their first message,
+ * so that the digests can be computed again.
  *
  * The loader goes through items in order and looks sixteen ahead: the table slots an item will need are fetched while earlier
  * items are being applied, which is most of what makes a start with millions of messages short.
@@ -127,13 +129,14 @@ struct topic {
     char name[];
 };
 
-struct writer {
+struct mailbox_idx_builder {
     struct mailbox_idx_info info;
     struct buf items, events;
     struct map64 topics;
+    struct topic *last; /* the topic of the last message: the next one is often of the same */
 };
 
-static enum err note_topic(struct writer *w, const struct mailbox_rec *r)
+static enum err note_topic(struct mailbox_idx_builder *w, const struct mailbox_rec *r)
 {
     if (map64_get(&w->topics, r->topic_id))
         return ERR_OK; /* named again within the segment */
@@ -149,7 +152,8 @@ static enum err note_topic(struct writer *w, const struct mailbox_rec *r)
     return e;
 }
 
-static void put_event(struct writer *w, uint32_t kind, uint64_t offset, const void *p, size_t n)
+static void put_event(struct mailbox_idx_builder *w, uint32_t kind, uint64_t offset, const void *p,
+                      size_t n)
 {
     uint8_t head[EVENT_HEAD] = {0};
     le32_put(head, w->info.items);
@@ -159,7 +163,7 @@ static void put_event(struct writer *w, uint32_t kind, uint64_t offset, const vo
     buf_put(&w->events, p, n);
 }
 
-static void put_item(struct writer *w, const struct mailbox_rec *r, uint64_t offset,
+static void put_item(struct mailbox_idx_builder *w, const struct mailbox_rec *r, uint64_t offset,
                      const struct mailbox_digest *digest, uint64_t topic_seq, uint64_t not_before_ms,
                      const struct uuid *id, const struct sha256 *payload_hash)
 {
@@ -178,14 +182,19 @@ static void put_item(struct writer *w, const struct mailbox_rec *r, uint64_t off
     w->info.items++;
 }
 
-static enum err index_body(struct writer *w, const struct mailbox_rec *r, uint64_t offset)
+static enum err index_body(struct mailbox_idx_builder *w, const struct mailbox_rec *r, uint64_t offset,
+                           const struct mailbox_digest *known)
 {
     const struct mailbox_rec_enq *q = &r->enq;
-    struct topic *t = map64_get(&w->topics, r->topic_id);
+    struct topic *t = w->last && w->last->id == r->topic_id ? w->last : map64_get(&w->topics, r->topic_id);
     struct mailbox_digest digest;
     if (!t)
         return ERR_CORRUPT; /* a segment names its topics before their messages */
-    mailbox_dedup_digest(str_of(t->name, t->name_n), q->idem_key, &digest);
+    w->last = t;
+    if (known)
+        digest = *known;
+    else
+        mailbox_dedup_digest(str_of(t->name, t->name_n), q->idem_key, &digest);
     if (r->type == MAILBOX_REC_MOVE)
         put_event(w, EVENT_MOVE, offset, r->whole.p + MAILBOX_REC_HEAD, MAILBOX_MOVE_STATE);
     put_item(w, r, offset, &digest, q->topic_seq, q->not_before_ms, &q->msg_id, &q->payload_hash);
@@ -197,13 +206,14 @@ static enum err index_body(struct writer *w, const struct mailbox_rec *r, uint64
     return ERR_OK;
 }
 
-static enum err index_record(struct writer *w, const struct mailbox_rec *r, uint64_t offset)
+static enum err index_record(struct mailbox_idx_builder *w, const struct mailbox_rec *r, uint64_t offset,
+                             const struct mailbox_digest *known)
 {
     enum err e = ERR_OK;
     switch (r->type) {
     case MAILBOX_REC_ENQ:
     case MAILBOX_REC_MOVE:
-        return index_body(w, r, offset);
+        return index_body(w, r, offset, known);
     case MAILBOX_REC_DEDUP:
         put_item(w, r, offset, &r->dedup.digest, r->dedup.topic_seq, 0, &r->dedup.msg_id,
                  &r->dedup.payload_hash);
@@ -225,10 +235,12 @@ static enum err index_record(struct writer *w, const struct mailbox_rec *r, uint
     return e;
 }
 
-static enum err index_frame(void *ctx, const struct store_frame *f, struct store_pos at)
+enum err mailbox_idx_builder_add(struct mailbox_idx_builder *w, const struct store_frame *f,
+                                 uint64_t payload_offset,
+                                 const struct mailbox_digest *(*known)(void *ctx, uint32_t k), void *ctx)
 {
-    struct writer *w = ctx;
     size_t pos = 0;
+    uint32_t k = 0; /* messages of this group so far */
     if (w->info.first_group == 0) {
         w->info.first_group = f->group_no;
         w->info.first_seq = f->first_seq;
@@ -236,12 +248,15 @@ static enum err index_frame(void *ctx, const struct store_frame *f, struct store
     }
     for (;;) {
         struct mailbox_rec r;
-        uint64_t offset = (uint64_t)at.offset + STORE_FRAME_HEADER + pos;
+        uint64_t offset = payload_offset + pos;
         enum err e = mailbox_rec_next_trusted(f->payload, &pos, &r);
         if (e == ERR_EMPTY)
             break;
+        bool message = e == ERR_OK && (r.type == MAILBOX_REC_ENQ || r.type == MAILBOX_REC_MOVE ||
+                                       r.type == MAILBOX_REC_DEDUP);
         if (e == ERR_OK)
-            e = index_record(w, &r, offset);
+            e = index_record(w, &r, offset, message && known ? known(ctx, k) : NULL);
+        k += message;
         if (e != ERR_OK)
             return e;
     }
@@ -251,7 +266,46 @@ static enum err index_frame(void *ctx, const struct store_frame *f, struct store
     return w->items.err != ERR_OK ? w->items.err : w->events.err;
 }
 
-static void put_topics(struct writer *w, struct buf *out)
+static enum err index_frame(void *ctx, const struct store_frame *f, struct store_pos at)
+{
+    return mailbox_idx_builder_add(ctx, f, (uint64_t)at.offset + STORE_FRAME_HEADER, NULL, NULL);
+}
+
+struct mailbox_idx_builder *mailbox_idx_builder_create(uint32_t segment)
+{
+    struct mailbox_idx_builder *w = calloc(1, sizeof *w);
+    if (w && map64_init(&w->topics, 0) != ERR_OK) {
+        free(w);
+        return NULL;
+    }
+    if (w) {
+        w->info.segment = segment;
+        buf_init(&w->items, FILE_MAX);
+        buf_init(&w->events, FILE_MAX);
+    }
+    return w;
+}
+
+void mailbox_idx_builder_destroy(struct mailbox_idx_builder *w)
+{
+    size_t pos = 0;
+    void *v;
+    if (!w)
+        return;
+    while (map64_next(&w->topics, &pos, NULL, &v))
+        free(v);
+    map64_fini(&w->topics);
+    buf_fini(&w->items);
+    buf_fini(&w->events);
+    free(w);
+}
+
+uint32_t mailbox_idx_builder_segment(const struct mailbox_idx_builder *w)
+{
+    return w->info.segment;
+}
+
+static void put_topics(struct mailbox_idx_builder *w, struct buf *out)
 {
     size_t at = 0;
     void *v;
@@ -270,7 +324,8 @@ static void put_topics(struct writer *w, struct buf *out)
     }
 }
 
-static enum err save(const struct mailbox_idx_place *at, struct writer *w, uint64_t *out_bytes) RT_BLOCKS
+enum err mailbox_idx_builder_save(struct mailbox_idx_builder *w, const struct mailbox_idx_place *at,
+                                  uint64_t *out_bytes)
 {
     struct buf topics;
     uint8_t header[MAILBOX_IDX_HEADER], crc[4];
@@ -311,22 +366,13 @@ static enum err save(const struct mailbox_idx_place *at, struct writer *w, uint6
 enum err mailbox_idx_write(const struct mailbox_idx_place *at, struct store_journal *j, uint32_t segment,
                            struct store_journal_report *out_report, uint64_t *out_bytes)
 {
-    struct writer w = {.info.segment = segment};
-    size_t pos = 0;
-    void *v;
-    enum err e = map64_init(&w.topics, 0);
-    if (e != ERR_OK)
-        return e;
-    buf_init(&w.items, FILE_MAX);
-    buf_init(&w.events, FILE_MAX);
-    e = store_journal_scan(j, segment, index_frame, &w, out_report);
+    struct mailbox_idx_builder *w = mailbox_idx_builder_create(segment);
+    if (!w)
+        return ERR_NO_MEMORY;
+    enum err e = store_journal_scan(j, segment, index_frame, w, out_report);
     if (e == ERR_OK)
-        e = save(at, &w, out_bytes);
-    while (map64_next(&w.topics, &pos, NULL, &v))
-        free(v);
-    map64_fini(&w.topics);
-    buf_fini(&w.items);
-    buf_fini(&w.events);
+        e = mailbox_idx_builder_save(w, at, out_bytes);
+    mailbox_idx_builder_destroy(w);
     return e;
 }
 

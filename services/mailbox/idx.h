@@ -11,7 +11,7 @@
  * Validity    The two CRCs cover every byte; both are checked before anything is applied. Groups, record numbers and roots of
  *             consecutive files must join, and the first segment replayed must continue the last file.
  * Threads     Write, find: any, of sealed segments. Load: the thread that opens the log.
- * Memory      Write and load hold one file in memory: about a sixth of a segment of small messages.
+ * Memory      A builder, write and load hold one file in memory: about a sixth of a segment of small messages.
  */
 #ifndef RON_MAILBOX_IDX_H
 #define RON_MAILBOX_IDX_H
@@ -34,7 +34,23 @@ struct mailbox_idx_info {
     struct sha256 prev_root, root;
 };
 
-/* Reads the sealed segment, checking every frame, and writes its file (temp, flush, rename). ERR_CORRUPT: see the report. */
+/*
+ * A builder: the file's contents, collected group by group from the segment's first one on. f->payload is the group, known(ctx, k)
+ * the dedup digest of its k-th message (NULL: computed from the records). save writes the file (temp, flush, rename).
+ */
+struct mailbox_idx_builder;
+struct mailbox_idx_builder *mailbox_idx_builder_create(uint32_t segment); /* NULL: no memory */
+void mailbox_idx_builder_destroy(struct mailbox_idx_builder *b);          /* NULL is fine */
+NODISCARD enum err mailbox_idx_builder_add(struct mailbox_idx_builder *b, const struct store_frame *f,
+                                           uint64_t payload_offset,
+                                           const struct mailbox_digest *(*known)(void *ctx, uint32_t k),
+                                           void *ctx);
+NODISCARD enum err mailbox_idx_builder_save(struct mailbox_idx_builder *b,
+                                            const struct mailbox_idx_place *at,
+                                            uint64_t *out_bytes) RT_BLOCKS;
+uint32_t mailbox_idx_builder_segment(const struct mailbox_idx_builder *b);
+
+/* Reads the sealed segment, checking every frame, and writes its file. ERR_CORRUPT: see the report. */
 NODISCARD enum err mailbox_idx_write(const struct mailbox_idx_place *at, struct store_journal *j,
                                      uint32_t segment, struct store_journal_report *out_report,
                                      uint64_t *out_bytes) RT_BLOCKS;

@@ -223,6 +223,9 @@ struct mailbox_call {
     atomic_int jobs_left;
     int64_t started_ns;
     bool batch; /* answer with a list */
+    struct str
+        allowed_topic; /* the last one the token was found to cover, for payloads up to allowed_bytes */
+    uint64_t allowed_bytes;
     struct mailbox_job *jobs;
     size_t jobs_n;
     void (*finish)(struct mailbox_call *c); /* on the loop's thread */
@@ -258,6 +261,7 @@ struct mailbox_batch {
  */
 struct mailbox_stream {
     struct mailbox_call *call;
+    const struct mailbox_stream_wire *wire;
     struct mailbox_job open_job, close_job;
     struct str topic;
     struct sha256 topic_hash;

@@ -57,6 +57,7 @@ static enum err open_log(struct mailbox_lane *l, struct store_journal_report *re
                                      .tail_bytes = cfg->tail_cache,
                                      .direct = true,
                                      .trust_idx = true,
+                                     .build_idx = true,
                                      .clock = mb->clock,
                                      .now = mailbox_now(mb),
                                      .flush_seconds = obs_hist(mb->m[MAILBOX_M_flush]),

@@ -222,6 +222,7 @@ enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
                               .routing = cfg->routing,
                               .opened = cfg->now,
                               .disk = cfg->disk,
+                              .build_idx = cfg->build_idx && cfg->segment_bytes <= MAILBOX_COLLECT_MAX,
                               .cold_reads = cfg->cold_reads,
                               .integrity = cfg->integrity};
     struct store_journal_config jc = {.disk = cfg->disk,
@@ -273,6 +274,8 @@ void mailbox_log_close(struct mailbox_log *g)
 {
     if (g->journal)
         store_journal_close(g->journal);
+    mailbox_idx_builder_destroy(g->builder);
+    mailbox_idx_builder_destroy(atomic_load(&g->built));
     mailbox_tail_fini(&g->tail);
     mailbox_window_fini(&g->window);
     *g = (struct mailbox_log){0};
@@ -281,6 +284,32 @@ void mailbox_log_close(struct mailbox_log *g)
 bool mailbox_log_has_room(const struct mailbox_log *g)
 {
     return store_journal_fits(g->journal, MAILBOX_GROUP_MEMORY);
+}
+
+static const struct mailbox_digest *digest_of(void *ctx, uint32_t k)
+{
+    const struct mailbox_shard *s = ctx;
+    CHECK(
+        k <
+        s->pending_n); /* every message of a group is pending until the group is written, in the order of records */
+    return &mailbox_shard_entry(s, s->pending[k].entry)->digest;
+}
+
+/* The index of the active segment grows with it; a sealed one is left for the rebalancer. Failing only means to read it later. */
+static void collect(struct mailbox_log *g, const struct store_frame *f, struct store_pos pos)
+{
+    if (!g->build_idx)
+        return;
+    if (pos.segment != g->active_segment) {
+        if (g->builder)
+            mailbox_idx_builder_destroy(atomic_exchange(&g->built, g->builder));
+        g->builder = mailbox_idx_builder_create(pos.segment);
+    }
+    if (g->builder && mailbox_idx_builder_add(g->builder, f, (uint64_t)pos.offset + STORE_FRAME_HEADER,
+                                              digest_of, g->shard) != ERR_OK) {
+        mailbox_idx_builder_destroy(g->builder);
+        g->builder = NULL;
+    }
 }
 
 enum err mailbox_log_commit(struct mailbox_log *g, struct mailbox_now now)
@@ -310,6 +339,8 @@ enum err mailbox_log_commit(struct mailbox_log *g, struct mailbox_now now)
         mailbox_shard_failed(s);
         return ERR_SAFE_MODE;
     }
+    f.payload = payload;
+    collect(g, &f, pos);
     g->root = root;
     g->next_group++;
     g->next_seq += s->group.records;

@@ -14,7 +14,10 @@
 #ifndef RON_MAILBOX_LOG_H
 #define RON_MAILBOX_LOG_H
 
+#include <stdatomic.h>
+
 #include "services/mailbox/core/shard.h"
+#include "services/mailbox/idx.h"
 #include "services/mailbox/tail.h"
 #include "store/journal.h"
 
@@ -26,6 +29,7 @@ struct mailbox_log_config {
     uint32_t segment_bytes;
     size_t tail_bytes;
     bool direct, read_only;
+    bool build_idx; /* collect index files while committing, for segments up to MAILBOX_COLLECT_MAX */
     bool trust_idx; /* start from index files where there are segments too */
     const struct clock *clock;
     struct mailbox_now now; /* times found in the journal are turned into monotonic ones from here */
@@ -35,6 +39,8 @@ struct mailbox_log_config {
     struct obs_family *integrity; /* by reason */
 };
 
+enum { MAILBOX_COLLECT_MAX = 64 << 20 };
+
 struct mailbox_log {
     struct mailbox_shard *shard;
     struct store_journal *journal;
@@ -43,6 +49,11 @@ struct mailbox_log {
     struct sha256 root;
     uint64_t next_group, next_seq;
     uint32_t segment_bytes, active_segment;
+    bool build_idx;
+    struct mailbox_idx_builder
+        *builder; /* of the active segment; NULL: it was not seen from its first group on */
+    /* Of a sealed segment, until the rebalancer takes it: release by the worker, acquire by the rebalancer. */
+    _Atomic(struct mailbox_idx_builder *) built;
     uint32_t indexed_to; /* the last segment whose index file was used by open; 0 = none */
     struct store_disk *disk;
     char dir[STORE_PATH_MAX];

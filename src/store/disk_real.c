@@ -115,13 +115,25 @@ static enum err real_truncate(struct store_file *f, uint64_t bytes)
     return ftruncate(fd_of(f), (off_t)bytes) == 0 ? ERR_OK : err_from_errno(errno);
 }
 
+static enum err write_zeros(struct store_file *f, uint64_t at, uint64_t end)
+{
+    static _Alignas(STORE_PAGE) const uint8_t zeros[ZERO_BYTES];
+    enum err e = ERR_OK;
+    while (at < end && e == ERR_OK) {
+        size_t n = end - at < ZERO_BYTES ? (size_t)(end - at) : ZERO_BYTES;
+        e = real_pwrite(f, zeros, n, at);
+        at += n;
+    }
+    return e;
+}
+
 /*
  * fallocate first, so that a full disk says so before a byte is written; then the zeros, so that the blocks
- * are no longer "unwritten" and a later write needs no metadata of its own.
+ * are no longer "unwritten" and a later write needs no metadata of its own. Zeros bypass the page cache where
+ * that is possible: a journal under load spent a fifth of its CPU time copying them there.
  */
 static enum err real_allocate(struct store_file *f, uint64_t bytes)
 {
-    static _Alignas(STORE_PAGE) const uint8_t zeros[ZERO_BYTES];
     uint64_t at;
     enum err e = real_size(f, &at);
     if (e || at >= bytes)
@@ -129,12 +141,17 @@ static enum err real_allocate(struct store_file *f, uint64_t bytes)
     int errnum = posix_fallocate(fd_of(f), (off_t)at, (off_t)(bytes - at));
     if (errnum)
         return err_from_errno(errnum);
-    while (at < bytes && e == ERR_OK) {
-        size_t n = bytes - at < ZERO_BYTES ? (size_t)(bytes - at) : ZERO_BYTES;
-        e = real_pwrite(f, zeros, n, at);
-        at += n;
+    int flags = fcntl(fd_of(f), F_GETFL);
+    bool direct = at % STORE_PAGE == 0 && bytes % STORE_PAGE == 0 && flags >= 0 &&
+                  fcntl(fd_of(f), F_SETFL, flags | O_DIRECT) == 0;
+    if (direct) {
+        e = write_zeros(f, at, bytes);
+        if (fcntl(fd_of(f), F_SETFL, flags) != 0 && e == ERR_OK)
+            e = err_from_errno(errno);
+        if (e == ERR_OK || e == ERR_NO_SPACE)
+            return e; /* any other error may be the file system's way to refuse; a real one comes again */
     }
-    return e;
+    return write_zeros(f, at, bytes);
 }
 
 static enum err real_sync_dir(struct store_disk *d, const char *dir)

@@ -7,6 +7,7 @@
 #define RON_MAILBOX_API_CALL_H
 
 #include "base/json_read.h"
+#include "services/mailbox/core/wire.h"
 #include "services/mailbox/mailbox.h"
 
 /* A call in the request's arena; NULL when it was refused (answered). */
@@ -40,19 +41,8 @@ void mailbox_put_envelope(struct json_w *w, struct str topic, const struct mailb
                           uint16_t shard);
 void mailbox_recv_free(struct mailbox_recv *rv);
 /* Gives leases back that did not reach anybody; takes over nothing. Best effort: what cannot be sent expires by itself. */
-void mailbox_release(struct mailbox *mb, struct mailbox_lane *l, const struct mailbox_delivery *got,
-                     uint32_t n);
+void mailbox_release(struct mailbox_lane *l, const struct mailbox_delivery *got, uint32_t n);
 /* send.c: checks one message and fills the item; ERR_BAD_REQUEST and friends with *out_detail. */
-struct mailbox_message {
-    struct str topic, idem_key;
-    struct bytes payload;
-    struct mailbox_attr *attrs;
-    size_t attrs_n;
-    struct sha256 payload_hash;
-    bool has_payload_hash;
-    uint64_t delay_ms, deliver_at_ms;
-    bool has_delay, has_deliver_at;
-};
 NODISCARD enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_message *m,
                                         struct mailbox_send_item *it, const char **out_detail);
 /* Distributes the items over jobs and submits them. */

@@ -1,225 +1,194 @@
 /*
  * The mailbox over OAP/1: the same calls as HTTP, with protobuf instead of JSON.
  *
- * Messages are decoded with protobuf-c into the request's arena; answers are written field by field, because a generated object
- * per envelope would cost more than the bytes.
+ * Requests are read in place (core/wire.h); answers are written field by field into one buffer whose size is known beforehand,
+ * because a generated object per envelope would cost more than the bytes.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "ron/mailbox.pb-c.h"
+#include "base/str.h"
 #include "services/mailbox/api/call.h"
+#include "services/mailbox/api/oap.h"
 
-enum { SEND_MAX = 64, SETTLE_MAX = 1024, REPLY_MAX = 8 << 20 };
+enum { SEND_MAX = 64, SETTLE_MAX = 1024 };
 enum { CODE_SEND = 1, CODE_RECV, CODE_STREAM, CODE_ACK, CODE_NACK, CODE_EXTEND };
+enum {
+    SENT_BYTES = 128,   /* the most a SendResult takes, with its tag */
+    SETTLED_BYTES = 64, /* an ItemResult */
+    ENVELOPE_FIXED = 320,
+};
 
-/* ---- protobuf into the arena ---- */
-
-static void *pb_alloc(void *arena, size_t n)
-{
-    return arena_alloc(arena, n);
-}
-
-static void pb_free(void *arena, void *p)
-{
-    (void)arena, (void)p; /* the arena ends with the request */
-}
-
-static ProtobufCAllocator allocator(struct mailbox_call *c)
-{
-    return (ProtobufCAllocator){pb_alloc, pb_free, mailbox_call_arena(c)};
-}
-
-/* ---- protobuf out ---- */
-
-static void put_varint(struct buf *b, uint64_t v)
-{
-    uint8_t p[10];
-    size_t n = 0;
-    do {
-        p[n] = (uint8_t)((v & 0x7f) | (v > 0x7f ? 0x80 : 0));
-        v >>= 7;
-        n++;
-    } while (v);
-    buf_put(b, p, n);
-}
-
-static void put_uint(struct buf *b, uint32_t field, uint64_t v)
-{
-    if (v == 0)
-        return; /* proto3: the default is not sent */
-    put_varint(b, field << 3);
-    put_varint(b, v);
-}
-
-static void put_bytes(struct buf *b, uint32_t field, const void *p, size_t n)
-{
-    if (n == 0)
-        return;
-    put_varint(b, field << 3 | 2);
-    put_varint(b, n);
-    buf_put(b, p, n);
-}
-
-static void put_text(struct buf *b, uint32_t field, struct str s)
-{
-    put_bytes(b, field, s.p, s.n);
-}
-
-/* A message field: its length is known only afterwards, so it is written to a scratch buffer first. */
-static void put_message(struct buf *b, uint32_t field, struct buf *scratch)
-{
-    put_varint(b, field << 3 | 2);
-    put_varint(b, scratch->n);
-    buf_put(b, scratch->p, scratch->n);
-    buf_reset(scratch);
-}
-
-static void reply(struct mailbox_call *c, struct buf *b)
+static void reply(struct mailbox_call *c, struct bytes b)
 {
     struct net_oap_req *rq = c->oap;
-    if (b->err != ERR_OK) {
-        mailbox_call_refuse(c, ERR_TOO_LARGE, MAILBOX_WHY_NONE, "the answer does not fit");
-    } else {
-        mailbox_call_ended(c, ERR_OK);
-        net_oap_reply(rq, 200, buf_bytes(b));
-    }
-    buf_fini(b);
+    mailbox_call_ended(c, ERR_OK);
+    net_oap_reply(rq, 200, b);
+}
+
+static uint8_t *answer_room(struct mailbox_call *c, size_t n)
+{
+    uint8_t *p = arena_alloc(mailbox_call_arena(c), n);
+    if (!p)
+        mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, "no memory for the answer");
+    return p;
 }
 
 /* ---- send ---- */
 
+static uint8_t *put_sent(uint8_t *p, const struct mailbox_send_item *it)
+{
+    uint8_t one[SENT_BYTES], *q = one;
+    int status = err_http_status(it->err);
+    q = mailbox_wire_uint(q, 1, (uint64_t)status);
+    if (it->err == ERR_OK || it->err == ERR_IDEM_CONFLICT)
+        q = mailbox_wire_bytes(q, 2, it->sent.msg_id.b, 16);
+    if (it->err == ERR_OK) {
+        q = mailbox_wire_uint(q, 3, it->sent.topic_seq);
+        q = mailbox_wire_uint(q, 4, it->sent.duplicate);
+        if (it->has_chain)
+            q = mailbox_wire_bytes(q, 5, it->sent.chain.b, 32);
+        q = mailbox_wire_uint(q, 6, it->sent.ts_ms);
+    } else {
+        struct str code = str_from_c(err_code(it->err));
+        q = mailbox_wire_bytes(q, 7, code.p, code.n < 32 ? code.n : 32);
+        q = mailbox_wire_uint(q, 8, status == 429 || status == 503);
+    }
+    return mailbox_wire_bytes(p, 1, one, (size_t)(q - one));
+}
+
 static void finish_send(struct mailbox_call *c)
 {
-    struct buf out, one;
-    buf_init(&out, REPLY_MAX);
-    buf_init(&one, 4096);
     for (size_t k = 0; k < c->jobs_n; k++)
         for (struct mailbox_send_item *it = c->jobs[k].send; c->jobs[k].err != ERR_OK && it;
              it = it->next) {
             it->err = c->jobs[k].err;
             it->why = c->jobs[k].why;
         }
-    for (size_t i = 0; i < c->send.n; i++) {
-        struct mailbox_send_item *it = &c->send.items[i];
-        int status = err_http_status(it->err);
-        put_uint(&one, 1, (uint64_t)status);
-        if (it->err == ERR_OK || it->err == ERR_IDEM_CONFLICT)
-            put_bytes(&one, 2, it->sent.msg_id.b, 16);
-        if (it->err == ERR_OK) {
-            put_uint(&one, 3, it->sent.topic_seq);
-            put_uint(&one, 4, it->sent.duplicate);
-            if (it->has_chain)
-                put_bytes(&one, 5, it->sent.chain.b, 32);
-            put_uint(&one, 6, it->sent.ts_ms);
-        } else {
-            put_text(&one, 7, str_from_c(err_code(it->err)));
-            put_uint(&one, 8, status == 429 || status == 503);
-        }
-        put_message(&out, 1, &one);
-    }
-    buf_fini(&one);
-    reply(c, &out);
+    uint8_t *out = answer_room(c, c->send.n * SENT_BYTES), *p = out;
+    if (!out)
+        return;
+    for (size_t i = 0; i < c->send.n; i++)
+        p = put_sent(p, &c->send.items[i]);
+    reply(c, bytes_of(out, (size_t)(p - out)));
 }
 
-static struct mailbox_message message_of(struct mailbox_call *c, const Ron__Mailbox__V1__Message *m,
-                                         enum err *out_err)
+struct sending {
+    struct mailbox_call *c;
+    size_t at;
+};
+
+static enum err judge_message(const struct mailbox_message *m)
 {
-    struct mailbox_message r = {.topic = str_from_c(m->topic),
-                                .idem_key = str_from_c(m->idem_key),
-                                .payload = bytes_of(m->payload.data, m->payload.len),
-                                .attrs_n = m->n_attrs,
-                                .delay_ms = m->delay_ms,
-                                .deliver_at_ms = m->deliver_at_ms,
-                                .has_delay = m->delay_ms != 0,
-                                .has_deliver_at = m->deliver_at_ms != 0};
-    *out_err = ERR_OK;
-    if (!mailbox_topic_valid(r.topic) || !mailbox_idem_valid(r.idem_key) || r.attrs_n > MAILBOX_ATTRS_MAX ||
-        (m->payload_hash.len != 0 && m->payload_hash.len != 32))
-        *out_err = ERR_BAD_REQUEST;
-    else if (r.payload.n > MAILBOX_PAYLOAD_MAX)
-        *out_err = ERR_TOO_LARGE;
-    if (*out_err != ERR_OK)
-        return r;
-    r.attrs = arena_array(mailbox_call_arena(c), r.attrs_n, sizeof *r.attrs);
-    if (!r.attrs)
-        *out_err = ERR_TOO_LARGE;
-    for (size_t i = 0; *out_err == ERR_OK && i < r.attrs_n; i++)
-        r.attrs[i] = (struct mailbox_attr){str_from_c(m->attrs[i]->key), str_from_c(m->attrs[i]->value)};
-    if (m->payload_hash.len == 32) {
-        memcpy(r.payload_hash.b, m->payload_hash.data, 32);
-        r.has_payload_hash = true;
-    }
-    return r;
+    if (!mailbox_topic_valid(m->topic) || !mailbox_idem_valid(m->idem_key) ||
+        m->attrs_n > MAILBOX_ATTRS_MAX || m->bad_payload_hash)
+        return ERR_BAD_REQUEST;
+    for (size_t i = 0; i < m->attrs_n; i++)
+        if (!str_utf8_valid(m->attrs[i].value))
+            return ERR_BAD_REQUEST;
+    return m->payload.n > MAILBOX_PAYLOAD_MAX ? ERR_TOO_LARGE : ERR_OK;
+}
+
+/* One message of the batch; what is wrong with it is its own result, and no reason to refuse the others. */
+static enum err send_one(void *ctx, struct mailbox_message *m)
+{
+    struct sending *s = ctx;
+    struct mailbox_send_item *it = &s->c->send.items[s->at++];
+    const char *detail;
+    enum err e = judge_message(m);
+    it->err = e == ERR_OK ? mailbox_send_prepare(s->c, m, it, &detail) : e;
+    return ERR_OK;
 }
 
 static void do_send(struct mailbox_call *c)
 {
     struct bytes in = net_oap_req_payload(c->oap);
-    ProtobufCAllocator a = allocator(c);
-    Ron__Mailbox__V1__SendRequest *rq = ron__mailbox__v1__send_request__unpack(&a, in.n, in.p);
-    if (!rq || rq->n_messages < 1 || rq->n_messages > SEND_MAX) {
+    size_t n = mailbox_wire_count(in);
+    struct sending s = {.c = c};
+    struct str corr;
+    if (n < 1 || n > SEND_MAX) {
         mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE,
-                            rq ? "messages: range" : "not a SendRequest");
+                            n ? "messages: range" : "not a SendRequest with messages");
         return;
     }
-    c->send.n = rq->n_messages;
-    c->send.items = arena_zalloc(mailbox_call_arena(c), c->send.n * sizeof *c->send.items);
-    if (!c->send.items) {
-        mailbox_call_refuse(c, ERR_TOO_LARGE, MAILBOX_WHY_NONE, "the batch does not fit");
+    c->send.n = n;
+    c->send.items = arena_zalloc(mailbox_call_arena(c), n * sizeof *c->send.items);
+    enum err e =
+        c->send.items ? mailbox_wire_send(in, mailbox_call_arena(c), &corr, send_one, &s) : ERR_NO_MEMORY;
+    if (e != ERR_OK) {
+        bool syntax = e == ERR_SYNTAX;
+        mailbox_call_refuse(c, syntax ? ERR_BAD_REQUEST : ERR_TOO_LARGE, MAILBOX_WHY_NONE,
+                            syntax ? "not a SendRequest" : "the batch does not fit");
         return;
     }
-    struct str corr = str_from_c(rq->corr_id);
-    for (size_t i = 0; i < c->send.n; i++) {
-        enum err e;
-        const char *detail;
-        struct mailbox_send_item *it = &c->send.items[i];
-        struct mailbox_message m = message_of(c, rq->messages[i], &e);
-        if (e == ERR_OK)
-            e = mailbox_send_prepare(c, &m, it, &detail);
-        it->err = e;
-        if (corr.n && corr.n <= MAILBOX_CORR_MAX)
-            it->in.corr_id = corr;
-    }
+    for (size_t i = 0; corr.n && corr.n <= MAILBOX_CORR_MAX && str_utf8_valid(corr) && i < n; i++)
+        c->send.items[i].in.corr_id = corr;
     c->finish = finish_send;
     mailbox_send_submit(c);
 }
 
 /* ---- receive ---- */
 
-static void put_envelope(struct buf *b, struct buf *scratch, struct str topic,
-                         const struct mailbox_delivery *d, uint16_t shard)
+static uint8_t *put_attrs(uint8_t *p, struct bytes attrs)
 {
-    const struct mailbox_rec_enq *q = &d->enq;
     struct mailbox_attr a;
     size_t at = 0;
-    put_bytes(b, 1, q->msg_id.b, 16);
-    put_text(b, 2, topic);
-    put_uint(b, 3, q->topic_seq);
-    put_uint(b, 4, q->ts_ms);
-    put_text(b, 5, q->idem_key);
-    put_bytes(b, 6, q->payload.p, q->payload.n);
-    put_bytes(b, 7, q->payload_hash.b, 32);
-    while (mailbox_attrs_next(q->attrs, &at, &a)) {
-        put_text(scratch, 1, a.key);
-        put_text(scratch, 2, a.value);
-        put_message(b, 8, scratch);
+    while (mailbox_attrs_next(attrs, &at, &a)) {
+        size_t n = (a.key.n ? 1 + mailbox_wire_varint_bytes(a.key.n) + a.key.n : 0) +
+                   (a.value.n ? 1 + mailbox_wire_varint_bytes(a.value.n) + a.value.n : 0);
+        p = mailbox_wire_varint(mailbox_wire_varint(p, 8 << 3 | 2), n);
+        p = mailbox_wire_bytes(p, 1, a.key.p, a.key.n);
+        p = mailbox_wire_bytes(p, 2, a.value.p, a.value.n);
     }
-    put_text(b, 9, q->corr_id);
-    put_uint(b, 10, shard);
-    put_uint(b, 11, d->attempt);
-    put_uint(b, 12, d->lease_ms);
-    put_bytes(b, 13, q->chain_prev.b, 32);
-    put_bytes(b, 14, q->chain.b, 32);
-    put_uint(b, 15, q->not_before_ms);
+    return p;
+}
+
+static uint8_t *put_members(uint8_t *p, struct str topic, const struct mailbox_delivery *d, uint16_t shard)
+{
+    const struct mailbox_rec_enq *q = &d->enq;
+    p = mailbox_wire_bytes(p, 1, q->msg_id.b, 16);
+    p = mailbox_wire_bytes(p, 2, topic.p, topic.n);
+    p = mailbox_wire_uint(p, 3, q->topic_seq);
+    p = mailbox_wire_uint(p, 4, q->ts_ms);
+    p = mailbox_wire_bytes(p, 5, q->idem_key.p, q->idem_key.n);
+    p = mailbox_wire_bytes(p, 6, q->payload.p, q->payload.n);
+    p = mailbox_wire_bytes(p, 7, q->payload_hash.b, 32);
+    p = put_attrs(p, q->attrs);
+    p = mailbox_wire_bytes(p, 9, q->corr_id.p, q->corr_id.n);
+    p = mailbox_wire_uint(p, 10, shard);
+    p = mailbox_wire_uint(p, 11, d->attempt);
+    p = mailbox_wire_uint(p, 12, d->lease_ms);
+    p = mailbox_wire_bytes(p, 13, q->chain_prev.b, 32);
+    p = mailbox_wire_bytes(p, 14, q->chain.b, 32);
+    return mailbox_wire_uint(p, 15, q->not_before_ms);
+}
+
+size_t mailbox_oap_envelope_max(struct str topic, const struct mailbox_delivery *d)
+{
+    const struct mailbox_rec_enq *q = &d->enq;
+    return ENVELOPE_FIXED + topic.n + q->idem_key.n + q->payload.n + q->corr_id.n +
+           q->attrs.n *
+               2; /* an attribute's tags and lengths take less than its eight bytes of lengths here */
+}
+
+/* Its length comes first and is known afterwards: room for the longest is left, and the members moved up. */
+uint8_t *mailbox_oap_put_envelope(uint8_t *p, struct str topic, const struct mailbox_delivery *d,
+                                  uint16_t shard)
+{
+    enum { LENGTH_ROOM = 5 };
+    uint8_t *members = p + 1 + LENGTH_ROOM, *end = put_members(members, topic, d, shard);
+    size_t n = (size_t)(end - members);
+    *p = 1 << 3 | 2;
+    uint8_t *from = mailbox_wire_varint(p + 1, n);
+    memmove(from, members, n);
+    return from + n;
 }
 
 static void finish_recv(struct mailbox_call *c)
 {
     struct mailbox_recv *rv = c->recv;
     struct mailbox_job *j = &c->jobs[0];
-    struct buf out, one, scratch;
     if (j->err != ERR_OK || (rv->n == 0 && rv->withheld)) {
         enum err e = j->err != ERR_OK ? j->err : ERR_INTEGRITY;
         mailbox_recv_free(rv);
@@ -227,22 +196,27 @@ static void finish_recv(struct mailbox_call *c)
         return;
     }
     if (net_oap_req_gone(c->oap))
-        mailbox_release(c->mb, j->lane, rv->got, rv->n); /* nobody is there to take them */
-    buf_init(&out, REPLY_MAX);
-    buf_init(&one, REPLY_MAX);
-    buf_init(&scratch, 8192);
-    for (uint32_t i = 0; i < rv->n; i++) {
-        put_envelope(&one, &scratch, rv->topic, &rv->got[i], j->lane->no);
-        put_message(&out, 1, &one);
+        mailbox_release(j->lane, rv->got, rv->n); /* nobody is there to take them */
+    size_t room = 16;
+    for (uint32_t i = 0; i < rv->n; i++)
+        room += mailbox_oap_envelope_max(rv->topic, &rv->got[i]);
+    uint8_t *out = malloc(room), *p = out;
+    if (!out) {
+        mailbox_release(j->lane, rv->got, rv->n);
+        mailbox_recv_free(rv);
+        mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, "no memory for the answer");
+        return;
     }
-    put_uint(&out, 2, rv->more);
-    buf_fini(&one);
-    buf_fini(&scratch);
+    for (uint32_t i = 0; i < rv->n; i++)
+        p = mailbox_oap_put_envelope(p, rv->topic, &rv->got[i], j->lane->no);
+    p = mailbox_wire_uint(p, 2, rv->more);
+    CHECK((size_t)(p - out) <= room);
     mailbox_recv_free(rv);
-    reply(c, &out);
+    reply(c, bytes_of(out, (size_t)(p - out)));
+    free(out);
 }
 
-static bool visibility_ok(struct mailbox_call *c, uint32_t ms)
+bool mailbox_oap_visibility_ok(struct mailbox_call *c, uint32_t ms)
 {
     const struct mailbox_config *cfg = mailbox_config(c->mb);
     return ms == 0 || ((int64_t)ms >= cfg->visibility_ms_min && (int64_t)ms <= cfg->visibility_max);
@@ -250,18 +224,17 @@ static bool visibility_ok(struct mailbox_call *c, uint32_t ms)
 
 static void do_recv(struct mailbox_call *c)
 {
-    struct bytes in = net_oap_req_payload(c->oap);
-    ProtobufCAllocator a = allocator(c);
-    Ron__Mailbox__V1__RecvRequest *rq = ron__mailbox__v1__recv_request__unpack(&a, in.n, in.p);
-    if (!rq || !mailbox_topic_valid(str_from_c(rq->topic)) || !visibility_ok(c, rq->visibility_ms) ||
-        rq->max_messages > 256 || rq->wait_ms > 20000 ||
+    struct mailbox_wire_recv want, *rq = &want;
+    enum err e = mailbox_wire_recv(net_oap_req_payload(c->oap), rq);
+    if (e != ERR_OK || !mailbox_topic_valid(rq->topic) ||
+        !mailbox_oap_visibility_ok(c, rq->visibility_ms) || rq->max_messages > 256 || rq->wait_ms > 20000 ||
         (rq->max_bytes && (rq->max_bytes < 1024 || rq->max_bytes > 1048576))) {
         mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE,
-                            rq ? "a member is out of range" : "not a RecvRequest");
+                            e == ERR_OK ? "a member is out of range" : "not a RecvRequest");
         return;
     }
-    struct str topic = str_from_c(rq->topic);
-    enum err e = mailbox_call_allows(c, "recv", topic, 0);
+    struct str topic = rq->topic;
+    e = mailbox_call_allows(c, "recv", topic, 0);
     struct mailbox_recv *rv = e == ERR_OK ? arena_zalloc(mailbox_call_arena(c), sizeof *rv) : NULL;
     struct mailbox_job *j = rv ? mailbox_call_jobs(c, 1) : NULL;
     if (!j) {
@@ -287,98 +260,79 @@ static void do_recv(struct mailbox_call *c)
 
 /* ---- settle ---- */
 
+static uint8_t *put_settled(uint8_t *p, const struct mailbox_call *c, const struct mailbox_settle_item *it)
+{
+    uint8_t one[SETTLED_BYTES], *q = one;
+    struct str code = str_from_c(err_code(it->err));
+    q = mailbox_wire_uint(q, 1, (uint64_t)err_http_status(it->err));
+    if (it->err != ERR_OK)
+        q = mailbox_wire_bytes(q, 2, code.p, code.n < 32 ? code.n : 32);
+    else if (c->op == MAILBOX_OP_EXTEND)
+        q = mailbox_wire_uint(q, 3, (uint64_t)it->visibility_us / 1000);
+    if (it->err == ERR_STALE_ATTEMPT)
+        q = mailbox_wire_uint(q, 4, it->out.attempt);
+    q = mailbox_wire_uint(q, 5, it->out.already);
+    return mailbox_wire_bytes(p, 1, one, (size_t)(q - one));
+}
+
 static void finish_settle(struct mailbox_call *c)
 {
-    struct buf out, one;
-    buf_init(&out, REPLY_MAX);
-    buf_init(&one, 256);
     for (size_t k = 0; k < c->jobs_n; k++)
         for (struct mailbox_settle_item *it = c->jobs[k].settle; c->jobs[k].err != ERR_OK && it;
              it = it->next)
             it->err = c->jobs[k].err;
-    for (size_t i = 0; i < c->settle.n; i++) {
-        struct mailbox_settle_item *it = &c->settle.items[i];
-        put_uint(&one, 1, (uint64_t)err_http_status(it->err));
-        if (it->err != ERR_OK)
-            put_text(&one, 2, str_from_c(err_code(it->err)));
-        else if (c->op == MAILBOX_OP_EXTEND)
-            put_uint(&one, 3, (uint64_t)it->visibility_us / 1000);
-        if (it->err == ERR_STALE_ATTEMPT)
-            put_uint(&one, 4, it->out.attempt);
-        put_uint(&one, 5, it->out.already);
-        put_message(&out, 1, &one);
-    }
-    buf_fini(&one);
-    reply(c, &out);
+    uint8_t *out = answer_room(c, c->settle.n * SETTLED_BYTES), *p = out;
+    if (!out)
+        return;
+    for (size_t i = 0; i < c->settle.n; i++)
+        p = put_settled(p, c, &c->settle.items[i]);
+    reply(c, bytes_of(out, (size_t)(p - out)));
 }
 
-static struct mailbox_settle_item *settle_items(struct mailbox_call *c, size_t n)
+struct settling {
+    struct mailbox_call *c;
+    enum mailbox_wire_kind kind;
+    size_t at;
+};
+
+static enum err settle_one(void *ctx, const struct mailbox_wire_settle *w)
 {
+    struct settling *s = ctx;
+    struct mailbox_settle_item *it = &s->c->settle.items[s->at++];
+    bool ok = w->msg_id.n == 16 && w->attempt <= UINT16_MAX;
+    if (s->kind == MAILBOX_WIRE_NACK)
+        ok =
+            ok && w->reason.n <= MAILBOX_REASON_MAX && w->delay_ms <= 43200000 && str_utf8_valid(w->reason);
+    if (s->kind == MAILBOX_WIRE_EXTEND)
+        ok = ok && w->visibility_ms != 0 && mailbox_oap_visibility_ok(s->c, w->visibility_ms);
+    if (!ok) {
+        it->err = ERR_BAD_REQUEST;
+        return ERR_OK;
+    }
+    memcpy(it->fence.msg_id.b, w->msg_id.p, 16);
+    it->fence.attempt = (uint16_t)w->attempt;
+    it->nack = (struct mailbox_nack){
+        .reason = w->reason, .use_delay = w->use_delay, .dead = w->dead, .delay_ms = w->delay_ms};
+    it->visibility_us = (int64_t)w->visibility_ms * 1000;
+    return ERR_OK;
+}
+
+static void do_settle(struct mailbox_call *c, enum mailbox_job_kind job, enum mailbox_wire_kind kind)
+{
+    struct bytes in = net_oap_req_payload(c->oap);
+    struct settling s = {.c = c, .kind = kind};
+    size_t n = mailbox_wire_count(in);
     c->settle.n = n;
     c->settle.items =
         n >= 1 && n <= SETTLE_MAX ? arena_zalloc(mailbox_call_arena(c), n * sizeof *c->settle.items) : NULL;
-    if (!c->settle.items)
-        mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE, "items: range");
-    return c->settle.items;
-}
-
-static void fence_of(struct mailbox_settle_item *it, const ProtobufCBinaryData *id, uint32_t attempt)
-{
-    if (id->len != 16 || attempt > UINT16_MAX) {
-        it->err = ERR_BAD_REQUEST;
+    enum err e = c->settle.items ? mailbox_wire_settle(in, kind, settle_one, &s) : ERR_RANGE;
+    if (e != ERR_OK) {
+        mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE,
+                            e == ERR_RANGE ? "items: range" : "not a request of this kind");
         return;
     }
-    memcpy(it->fence.msg_id.b, id->data, 16);
-    it->fence.attempt = (uint16_t)attempt;
-}
-
-static bool read_acks(struct mailbox_call *c, ProtobufCAllocator *a, struct bytes in)
-{
-    Ron__Mailbox__V1__AckRequest *rq = ron__mailbox__v1__ack_request__unpack(a, in.n, in.p);
-    struct mailbox_settle_item *items = settle_items(c, rq ? rq->n_items : 0);
-    for (size_t i = 0; items && i < rq->n_items; i++)
-        fence_of(&items[i], &rq->items[i]->msg_id, rq->items[i]->attempt);
-    return items != NULL;
-}
-
-static bool read_nacks(struct mailbox_call *c, ProtobufCAllocator *a, struct bytes in)
-{
-    Ron__Mailbox__V1__NackRequest *rq = ron__mailbox__v1__nack_request__unpack(a, in.n, in.p);
-    struct mailbox_settle_item *items = settle_items(c, rq ? rq->n_items : 0);
-    for (size_t i = 0; items && i < rq->n_items; i++) {
-        const Ron__Mailbox__V1__NackItem *n = rq->items[i];
-        fence_of(&items[i], &n->msg_id, n->attempt);
-        items[i].nack = (struct mailbox_nack){.reason = str_from_c(n->reason),
-                                              .use_delay = n->use_delay,
-                                              .dead = n->dead,
-                                              .delay_ms = n->delay_ms};
-        if (items[i].nack.reason.n > MAILBOX_REASON_MAX || n->delay_ms > 43200000)
-            items[i].err = ERR_BAD_REQUEST;
-    }
-    return items != NULL;
-}
-
-static bool read_extends(struct mailbox_call *c, ProtobufCAllocator *a, struct bytes in)
-{
-    Ron__Mailbox__V1__ExtendRequest *rq = ron__mailbox__v1__extend_request__unpack(a, in.n, in.p);
-    struct mailbox_settle_item *items = settle_items(c, rq ? rq->n_items : 0);
-    for (size_t i = 0; items && i < rq->n_items; i++) {
-        fence_of(&items[i], &rq->items[i]->msg_id, rq->items[i]->attempt);
-        items[i].visibility_us = (int64_t)rq->items[i]->visibility_ms * 1000;
-        if (rq->items[i]->visibility_ms == 0 || !visibility_ok(c, rq->items[i]->visibility_ms))
-            items[i].err = ERR_BAD_REQUEST;
-    }
-    return items != NULL;
-}
-
-static void do_settle(struct mailbox_call *c, enum mailbox_job_kind kind,
-                      bool (*read)(struct mailbox_call *, ProtobufCAllocator *, struct bytes))
-{
-    ProtobufCAllocator a = allocator(c);
-    if (!read(c, &a, net_oap_req_payload(c->oap)))
-        return;
     c->finish = finish_settle;
-    mailbox_settle_submit(c, kind);
+    mailbox_settle_submit(c, job);
 }
 
 /* ---- the door ---- */
@@ -426,9 +380,8 @@ static struct mailbox_call *open_call(struct mailbox *mb, struct net_oap_req *rq
 void mailbox_oap(struct net_oap_req *rq, void *state)
 {
     uint16_t code = net_oap_req_code(rq);
-    if (code < CODE_SEND || code > CODE_EXTEND || code == CODE_STREAM) {
-        net_oap_reply_problem(rq, code == CODE_STREAM ? ERR_UNPROCESSABLE : ERR_NOT_FOUND,
-                              code == CODE_STREAM ? "streams are served over HTTP" : "no such operation");
+    if (code < CODE_SEND || code > CODE_EXTEND) {
+        net_oap_reply_problem(rq, ERR_NOT_FOUND, "no such operation");
         return;
     }
     struct mailbox_call *c = open_call(state, rq, code);
@@ -438,10 +391,12 @@ void mailbox_oap(struct net_oap_req *rq, void *state)
         do_send(c);
     else if (code == CODE_RECV)
         do_recv(c);
+    else if (code == CODE_STREAM)
+        mailbox_oap_stream(c);
     else if (code == CODE_ACK)
-        do_settle(c, MAILBOX_JOB_ACK, read_acks);
+        do_settle(c, MAILBOX_JOB_ACK, MAILBOX_WIRE_ACK);
     else if (code == CODE_NACK)
-        do_settle(c, MAILBOX_JOB_NACK, read_nacks);
+        do_settle(c, MAILBOX_JOB_NACK, MAILBOX_WIRE_NACK);
     else
-        do_settle(c, MAILBOX_JOB_EXTEND, read_extends);
+        do_settle(c, MAILBOX_JOB_EXTEND, MAILBOX_WIRE_EXTEND);
 }

@@ -79,15 +79,13 @@ static void gave_back(struct mailbox_job *j)
     free(j->arg);
 }
 
-void mailbox_release(struct mailbox *mb, struct mailbox_lane *l, const struct mailbox_delivery *got,
-                     uint32_t n)
+static void release_some(struct mailbox_lane *l, const struct mailbox_delivery *got, uint32_t n)
 {
-    struct give_back *g = n ? calloc(1, sizeof *g) : NULL;
+    struct give_back *g = calloc(1, sizeof *g);
     enum mailbox_why why;
-    (void)mb;
     if (!g)
         return;
-    g->n = n < 256 ? n : 256;
+    g->n = n;
     for (uint32_t i = 0; i < g->n; i++) {
         g->ids[i] = got[i].enq.msg_id;
         g->attempts[i] = got[i].attempt;
@@ -99,6 +97,14 @@ void mailbox_release(struct mailbox *mb, struct mailbox_lane *l, const struct ma
     g->job.release.n = g->n;
     if (mailbox_submit(&g->job, true, &why) != ERR_OK)
         free(g); /* the leases will expire */
+}
+
+void mailbox_release(struct mailbox_lane *l, const struct mailbox_delivery *got, uint32_t n)
+{
+    for (uint32_t some; n; got += some, n -= some) {
+        some = n < 256 ? n : 256;
+        release_some(l, got, some);
+    }
 }
 
 /* ---- the answer ---- */
@@ -115,7 +121,7 @@ static void body_written(void *arg, enum err result)
 {
     struct sent_body *s = arg;
     if (result != ERR_OK)
-        mailbox_release(s->mb, s->lane, s->rv.got, s->rv.n);
+        mailbox_release(s->lane, s->rv.got, s->rv.n);
     buf_fini(&s->body);
     mailbox_recv_free(&s->rv);
     free(s);
@@ -146,7 +152,7 @@ static void finish(struct mailbox_call *c)
     }
     struct sent_body *s = calloc(1, sizeof *s);
     if (!s) {
-        mailbox_release(c->mb, j->lane, rv->got, rv->n);
+        mailbox_release(j->lane, rv->got, rv->n);
         mailbox_recv_free(rv);
         mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
         return;

@@ -57,6 +57,8 @@ static const struct json_field send_fields[] = {MESSAGE_FIELDS(struct message_dt
 static enum err check_delay(struct mailbox_call *c, const struct mailbox_message *m,
                             struct mailbox_send_item *it, const char **out_detail)
 {
+    if (!m->has_delay && !m->has_deliver_at)
+        return ERR_OK;
     uint64_t most = (uint64_t)mailbox_config(c->mb)->retention_ready,
              wall = (uint64_t)clock_wall_ms(c->mb->clock);
     if (m->has_delay && m->has_deliver_at) {
@@ -88,14 +90,15 @@ static void hash_topic(const struct mailbox_call *c, struct str topic, struct ma
         mailbox_topic_hash(topic, &it->topic_hash);
 }
 
-enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_message *m,
-                              struct mailbox_send_item *it, const char **out_detail)
+static enum err encode_attrs(struct mailbox_call *c, const struct mailbox_message *m,
+                             struct mailbox_send_item *it, const char **out_detail)
 {
-    struct mailbox *mb = c->mb;
+    static const uint8_t none[4];
     size_t need = 4, len;
-    if (m->payload.n > mailbox_config(mb)->max_payload) {
-        *out_detail = "the payload is larger than max_payload";
-        return ERR_TOO_LARGE;
+    if (m->attrs_n == 0) {
+        it->in.attrs = bytes_of(none, 4);
+        it->in.attrs_hash = no_attrs;
+        return ERR_OK;
     }
     for (size_t i = 0; i < m->attrs_n; i++)
         need += 8 + m->attrs[i].key.n + m->attrs[i].value.n;
@@ -109,9 +112,38 @@ enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_messa
         *out_detail = e == ERR_SYNTAX ? "attrs: pattern or repeated key" : "attrs: range";
         return ERR_BAD_REQUEST;
     }
-    if ((e = check_delay(c, m, it, out_detail)) != ERR_OK)
+    it->in.attrs = bytes_of(attrs, len);
+    sha256_of(attrs, len, &it->in.attrs_hash);
+    return ERR_OK;
+}
+
+/* The token's verdict on a topic holds for the rest of the batch, for payloads that are no larger. */
+static enum err judge(struct mailbox_call *c, const struct mailbox_message *m)
+{
+    if (c->allowed_topic.n && m->payload.n <= c->allowed_bytes && str_eq(c->allowed_topic, m->topic))
+        return ERR_OK;
+    enum err e = mailbox_call_allows(c, "send", m->topic, m->payload.n);
+    if (e == ERR_OK) {
+        c->allowed_topic = m->topic;
+        c->allowed_bytes = m->payload.n;
+    }
+    return e;
+}
+
+enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_message *m,
+                              struct mailbox_send_item *it, const char **out_detail)
+{
+    struct mailbox *mb = c->mb;
+    if (m->payload.n > mailbox_config(mb)->max_payload) {
+        *out_detail = "the payload is larger than max_payload";
+        return ERR_TOO_LARGE;
+    }
+    enum err e = encode_attrs(c, m, it, out_detail);
+    if (e == ERR_OK)
+        e = check_delay(c, m, it, out_detail);
+    if (e != ERR_OK)
         return e;
-    if ((e = mailbox_call_allows(c, "send", m->topic, m->payload.n)) != ERR_OK) {
+    if ((e = judge(c, m)) != ERR_OK) {
         *out_detail = "the capability does not cover this topic or size";
         return e;
     }
@@ -121,16 +153,11 @@ enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_messa
         *out_detail = "payload_hash is not that of the payload";
         return ERR_INTEGRITY;
     }
-    if (m->attrs_n == 0)
-        it->in.attrs_hash = no_attrs;
-    else
-        sha256_of(attrs, len, &it->in.attrs_hash);
     mailbox_dedup_digest(m->topic, m->idem_key, &it->in.digest);
     it->in.topic = m->topic;
     it->in.idem_key = m->idem_key;
     it->in.corr_id = mailbox_call_corr_id(c);
     it->in.topic_hash = &it->topic_hash;
-    it->in.attrs = bytes_of(attrs, len);
     it->in.payload = m->payload;
     it->shard = mb->routing[mailbox_bucket(&it->topic_hash)];
     it->err = ERR_OK;

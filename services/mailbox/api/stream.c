@@ -1,9 +1,9 @@
 /*
- * POST /v1/recv/stream: envelopes as NDJSON while there is credit.
+ * Streams: envelopes while there is credit, as NDJSON (POST /v1/recv/stream, here) or as frames (oap_stream.c).
  *
  * The stream's worker gives it messages as credit allows and posts them here, one batch per group; this side writes them in
  * order and gives back (releases) what could not be written. Closing goes through the worker, so that no batch can arrive after
- * the last: client gone, token ended, drain -> close job -> done -> last line, end, free.
+ * the last: client gone, token ended, drain -> close job -> done -> last words, end, free.
  */
 #include <stdlib.h>
 
@@ -11,6 +11,7 @@
 #include "base/json_write.h"
 #include "services/mailbox/api/call.h"
 #include "services/mailbox/api/routes.h"
+#include "services/mailbox/api/stream.h"
 
 enum { LINE_MAX_BYTES = 2 << 20, BEAT_MS = 15000, TICK_MS = 200 };
 
@@ -61,36 +62,14 @@ static void close_stream(struct mailbox_stream *st, const char *code)
     try_close(st); /* a full queue is tried again by the timer */
 }
 
-static void put_end(struct mailbox_stream *st)
-{
-    uint8_t storage[512];
-    struct buf b;
-    struct json_w w;
-    buf_init_fixed(&b, storage, sizeof storage);
-    json_w_init(&w, &b);
-    json_obj_begin(&w);
-    json_key(&w, "end");
-    json_obj_begin(&w);
-    json_put_cstr(&w, "code", st->end_code ? st->end_code : "draining");
-    json_put_cstr(&w, "detail", "the stream has ended; open another to go on");
-    json_put_bool(&w, "retryable", true);
-    json_put_str(&w, "corr_id", mailbox_call_corr_id(st->call));
-    json_obj_end(&w);
-    json_obj_end(&w);
-    buf_putc(&b, '\n');
-    if (net_stream_write(st->call->http, buf_bytes(&b)) != ERR_OK)
-        return; /* a client that does not read does not miss it */
-}
-
 /* The worker has let go: nothing more will come. */
 static void closed(struct mailbox_call *c)
 {
     struct mailbox_stream *st = c->more;
-    struct net_req *rq = c->http;
     while (st->queue) {
         struct mailbox_batch *b = st->queue;
         st->queue = b->next;
-        mailbox_release(c->mb, st->close_job.lane, b->got + b->written, b->n - b->written);
+        mailbox_release(st->close_job.lane, b->got + b->written, b->n - b->written);
         batch_free(b);
     }
     net_timer_cancel(c->loop, &st->timer);
@@ -99,42 +78,25 @@ static void closed(struct mailbox_call *c)
         mailbox_call_refuse(c, ERR_BUSY, MAILBOX_WHY_STREAMS, NULL);
         return;
     }
-    if (!st->gone)
-        put_end(st);
     obs_log(svc_log(c->mb->svc), OBS_INFO, "stream.end",
             OBS_STR("code", st->end_code ? st->end_code : "client"), OBS_END);
-    mailbox_call_ended(c, ERR_OK);
-    free(st);
-    net_stream_end(rq);
+    st->wire->end(st);
 }
 
 /* ---- writing ---- */
-
-static bool write_one(struct mailbox_stream *st, const struct mailbox_delivery *d)
-{
-    struct buf b;
-    struct json_w w;
-    buf_init(&b, LINE_MAX_BYTES);
-    json_w_init(&w, &b);
-    mailbox_put_envelope(&w, st->topic, d, st->close_job.lane->no);
-    buf_putc(&b, '\n');
-    enum err e = b.err == ERR_OK ? net_stream_write(st->call->http, buf_bytes(&b)) : b.err;
-    buf_fini(&b);
-    if (e == ERR_CLOSED)
-        st->gone = true;
-    if (e == ERR_TOO_LARGE || e == ERR_NO_MEMORY)
-        close_stream(st, "slow_consumer"); /* this line never fits the stream's buffer */
-    return e == ERR_OK;
-}
 
 static void pump(struct mailbox_stream *st)
 {
     while (st->queue && !st->gone) {
         struct mailbox_batch *b = st->queue;
         while (b->written < b->n) {
-            if (!write_one(st, &b->got[b->written]))
+            enum err e = st->wire->write(st, b);
+            if (e == ERR_CLOSED)
+                st->gone = true;
+            if (e == ERR_TOO_LARGE || e == ERR_NO_MEMORY)
+                close_stream(st, "slow_consumer"); /* this one never fits the stream's buffer */
+            if (e != ERR_OK)
                 return;
-            b->written++;
         }
         st->queue = b->next;
         if (!st->queue)
@@ -153,16 +115,13 @@ static void batch_arrived(struct net_msg *m)
     pump(st);
 }
 
-static void room_again(struct net_req *rq, void *arg)
+void mailbox_stream_room(struct mailbox_stream *st)
 {
-    (void)rq;
-    pump(arg);
+    pump(st);
 }
 
-static void client_left(struct net_req *rq, void *arg)
+void mailbox_stream_left(struct mailbox_stream *st)
 {
-    struct mailbox_stream *st = arg;
-    (void)rq;
     st->gone = true;
     close_stream(st, NULL);
 }
@@ -183,7 +142,7 @@ static void on_timer(struct net_timer *t)
         struct auth_want want = {
             .op = STR("recv"), .topic = st->topic, .lacks = SVC_LACKS_ALL & ~AUTH_BIT(AUTH_CV_TOPIC)};
         struct auth_cap *cap;
-        const struct net_peer *peer = net_req_peer(c->http);
+        const struct net_peer *peer = c->http ? net_req_peer(c->http) : net_oap_req_peer(c->oap);
         want.peer_ip = peer->kind == NET_PEER_UNIX ? NULL : peer->addr;
         st->judge_at_ns = now + svc_common(c->mb->svc)->auth_cache_ttl * 1000000;
         if (svc_authorize_token(c->mb->svc, st->token, &want, &cap, NULL) == ERR_OK)
@@ -193,7 +152,7 @@ static void on_timer(struct net_timer *t)
     }
     if (!st->closing && now >= st->beat_at_ns) {
         st->beat_at_ns = now + (int64_t)BEAT_MS * 1000000;
-        if (net_stream_write(c->http, bytes_of("\n", 1)) == ERR_CLOSED)
+        if (st->wire->beat(st) == ERR_CLOSED)
             st->gone = true;
     }
     net_timer_set(c->loop, &st->timer, now + (int64_t)TICK_MS * 1000000);
@@ -217,8 +176,7 @@ static void opened(struct mailbox_call *c)
         try_close(st);
     } else {
         st->begun = true;
-        net_stream_begin(c->http, 200, &(struct net_headers){.type = "application/x-ndjson"});
-        net_stream_on_room(c->http, room_again, st);
+        st->wire->begin(st);
     }
     int64_t now = net_loop_now_ns(c->loop);
     st->beat_at_ns = now + (int64_t)BEAT_MS * 1000000;
@@ -235,17 +193,20 @@ static void stream_job_done(struct mailbox_job *j)
     mailbox_call_job_done(&for_call);
 }
 
-static struct mailbox_stream *make_stream(struct mailbox_call *c, const struct stream_dto *d)
+struct mailbox_stream *mailbox_stream_create(struct mailbox_call *c, const struct mailbox_wire_recv *want,
+                                             const struct mailbox_stream_wire *wire, struct str token)
 {
     struct mailbox_stream *st = calloc(1, sizeof *st);
     if (!st)
         return NULL;
     st->call = c;
-    st->topic = d->topic;
-    mailbox_topic_hash(d->topic, &st->topic_hash);
-    st->visibility_us = (int64_t)d->visibility_ms * 1000;
-    st->credit = (uint32_t)d->credit;
-    st->max_bytes = (int64_t)d->max_bytes;
+    st->wire = wire;
+    st->token = token;
+    st->topic = want->topic;
+    mailbox_topic_hash(want->topic, &st->topic_hash);
+    st->visibility_us = (int64_t)want->visibility_ms * 1000;
+    st->credit = want->credit;
+    st->max_bytes = want->max_bytes;
     st->queue_end = &st->queue;
     st->batch_fn = batch_arrived;
     struct mailbox_job job = {.magic = MAILBOX_JOB_MAGIC, .done = stream_job_done, .arg = st, .stream = st};
@@ -253,8 +214,93 @@ static struct mailbox_stream *make_stream(struct mailbox_call *c, const struct s
     st->open_job = st->close_job = job;
     st->open_job.kind = MAILBOX_JOB_STREAM;
     st->close_job.kind = MAILBOX_JOB_STREAM_CLOSE;
+    c->more = st;
+    c->finish = opened;
     return st;
 }
+
+void mailbox_stream_submit(struct mailbox_stream *st)
+{
+    struct mailbox_call *c = st->call;
+    enum mailbox_why full;
+    if (mailbox_submit(&st->open_job, false, &full) != ERR_OK) {
+        free(st);
+        mailbox_call_refuse(c, ERR_BUSY, full, NULL);
+    }
+}
+
+/* ---- over HTTP ---- */
+
+static void put_end(struct mailbox_stream *st)
+{
+    uint8_t storage[512];
+    struct buf b;
+    struct json_w w;
+    buf_init_fixed(&b, storage, sizeof storage);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_key(&w, "end");
+    json_obj_begin(&w);
+    json_put_cstr(&w, "code", st->end_code ? st->end_code : "draining");
+    json_put_cstr(&w, "detail", "the stream has ended; open another to go on");
+    json_put_bool(&w, "retryable", true);
+    json_put_str(&w, "corr_id", mailbox_call_corr_id(st->call));
+    json_obj_end(&w);
+    json_obj_end(&w);
+    buf_putc(&b, '\n');
+    if (net_stream_write(st->call->http, buf_bytes(&b)) != ERR_OK)
+        return; /* a client that does not read does not miss it */
+}
+
+static void http_end(struct mailbox_stream *st)
+{
+    struct net_req *rq = st->call->http;
+    if (!st->gone)
+        put_end(st);
+    mailbox_call_ended(st->call, ERR_OK);
+    free(st);
+    net_stream_end(rq);
+}
+
+static enum err http_write(struct mailbox_stream *st, struct mailbox_batch *batch)
+{
+    struct buf b;
+    struct json_w w;
+    buf_init(&b, LINE_MAX_BYTES);
+    json_w_init(&w, &b);
+    mailbox_put_envelope(&w, st->topic, &batch->got[batch->written], st->close_job.lane->no);
+    buf_putc(&b, '\n');
+    enum err e = b.err == ERR_OK ? net_stream_write(st->call->http, buf_bytes(&b)) : b.err;
+    buf_fini(&b);
+    if (e == ERR_OK)
+        batch->written++;
+    return e;
+}
+
+static enum err http_beat(struct mailbox_stream *st)
+{
+    return net_stream_write(st->call->http, bytes_of("\n", 1));
+}
+
+static void room_again(struct net_req *rq, void *arg)
+{
+    (void)rq;
+    mailbox_stream_room(arg);
+}
+
+static void http_begin(struct mailbox_stream *st)
+{
+    net_stream_begin(st->call->http, 200, &(struct net_headers){.type = "application/x-ndjson"});
+    net_stream_on_room(st->call->http, room_again, st);
+}
+
+static void client_left(struct net_req *rq, void *arg)
+{
+    (void)rq;
+    mailbox_stream_left(arg);
+}
+
+static const struct mailbox_stream_wire over_http = {http_begin, http_write, http_beat, http_end};
 
 void mailbox_post_stream(struct net_req *rq, void *ctx)
 {
@@ -278,18 +324,18 @@ void mailbox_post_stream(struct net_req *rq, void *ctx)
         mailbox_call_refuse(c, e, MAILBOX_WHY_NONE, "the capability does not cover this topic");
         return;
     }
-    struct mailbox_stream *st = make_stream(c, &d);
-    enum mailbox_why full;
-    if (!st || auth_bearer(net_req_header(rq, "authorization"), &st->token) != ERR_OK) {
-        free(st);
+    struct mailbox_wire_recv want = {.topic = d.topic,
+                                     .visibility_ms = (uint32_t)d.visibility_ms,
+                                     .credit = (uint32_t)d.credit,
+                                     .max_bytes = (uint32_t)d.max_bytes};
+    struct str token;
+    struct mailbox_stream *st = auth_bearer(net_req_header(rq, "authorization"), &token) == ERR_OK
+                                    ? mailbox_stream_create(c, &want, &over_http, token)
+                                    : NULL;
+    if (!st) {
         mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
         return;
     }
-    c->more = st;
-    c->finish = opened;
     net_req_on_close(rq, client_left, st);
-    if (mailbox_submit(&st->open_job, false, &full) != ERR_OK) {
-        free(st);
-        mailbox_call_refuse(c, ERR_BUSY, full, NULL);
-    }
+    mailbox_stream_submit(st);
 }

@@ -188,7 +188,7 @@ enum err mailbox_index_add(struct mailbox_index *x, uint32_t entry)
     uint64_t h = key_hash(key_of(x, entry));
     struct mailbox_index_part *p = &x->part[part_of(h)];
     if ((uint64_t)(p->n + 1) * 5 > (uint64_t)p->cap * 4) {
-        enum err e = resize_part(x, p, p->cap < 16 ? 16 : p->cap + p->cap / 4);
+        enum err e = resize_part(x, p, p->cap < 16 ? 16 : p->cap + p->cap / 2);
         if (e != ERR_OK)
             return e;
     }

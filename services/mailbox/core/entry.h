@@ -83,8 +83,8 @@ static inline struct mailbox_entry *mailbox_entry_at(const struct mailbox_slabs 
 }
 
 /*
- * Index of entries by msg_id or by digest: 4096 partitions of open addressing, u32 each. A partition grows by a quarter
- * when it is 0.8 full, so the load stays over 0.64 and no single insertion rehashes more than 1/4096 of the table.
+ * Index of entries by msg_id or by digest: 4096 partitions of open addressing, u32 each. A partition grows by half
+ * when it is 0.8 full, so the load stays over 0.53 (15 bytes for both) and no single insertion rehashes more than 1/4096 of the table.
  *
  * The low `bits` of a slot are the entry; what is left above them holds bits of the key's hash, so that a walk over a run of
  * slots touches the entries (each a cache miss) only where the key is all but certain to be there. When an entry needs another

@@ -158,6 +158,11 @@ struct mailbox_sent {
     struct sha256 chain; /* of a new message */
     enum mailbox_refusal refusal;
 };
+/* Fetches what a send under this key will look at: a hint, a few sends ahead of it. */
+static inline void mailbox_shard_send_soon(const struct mailbox_shard *s, const struct mailbox_digest *d)
+{
+    mailbox_index_prefetch(&s->by_key, d->b);
+}
 /* ERR_BUSY with a refusal; nothing changed then. */
 NODISCARD enum err mailbox_shard_send(struct mailbox_shard *s, struct mailbox_now now,
                                       const struct mailbox_send *in, struct mailbox_sent *out_sent);

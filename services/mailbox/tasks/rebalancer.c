@@ -2,7 +2,7 @@
  * The rebalancer keeps house so that workers never wait for it. Every 50 ms it looks whether a spare segment is wanted; every
  * 200 ms, per shard, it does one of these:
  *
- *   index  writes the index file of the oldest sealed segment that has none (reading it checks it for the first time);
+ *   index  writes the index file of the oldest sealed segment that has none: what its worker collected, or by reading it;
  *   strip  takes a segment's file away when its audit time is over and its worker agrees that nothing in it waits;
  *   drop   takes the index of a stripped segment away when its worker agrees that no key in it is remembered;
  *   scrub  reads the next sealed segment again, at storage.scrub_rate, checking every frame, payload and record.
@@ -73,6 +73,20 @@ static struct mailbox_idx_place place_of(struct mailbox *mb, struct mailbox_lane
     return (struct mailbox_idx_place){svc_disk(mb->svc), l->dir, mb->instance, l->no};
 }
 
+/* What the worker collected while it wrote this segment; NULL when it did not, or a later one took its place. */
+static struct mailbox_idx_builder *take_built(struct mailbox_lane *l, uint32_t segment)
+{
+    struct mailbox_idx_builder *b = atomic_load(&l->log.built);
+    if (!b || mailbox_idx_builder_segment(b) > segment)
+        return NULL;
+    b = atomic_exchange(&l->log.built, NULL);
+    if (b && mailbox_idx_builder_segment(b) == segment)
+        return b;
+    mailbox_idx_builder_destroy(
+        b); /* of a segment that has its file already, or the worker sealed another meanwhile */
+    return NULL;
+}
+
 static bool index_next(struct mailbox *mb, struct mailbox_lane *l, const struct store_segment *oldest,
                        size_t n) RT_BLOCKS
 {
@@ -85,7 +99,10 @@ static bool index_next(struct mailbox *mb, struct mailbox_lane *l, const struct 
     if (next + 1 >= oldest->segment_no + n) /* the active segment is the last */
         return false;
     struct mailbox_idx_place at = place_of(mb, l);
-    enum err e = mailbox_idx_write(&at, l->log.journal, next, &report, &bytes);
+    struct mailbox_idx_builder *built = take_built(l, next);
+    enum err e = built ? mailbox_idx_builder_save(built, &at, &bytes)
+                       : mailbox_idx_write(&at, l->log.journal, next, &report, &bytes);
+    mailbox_idx_builder_destroy(built);
     if (e == ERR_CORRUPT)
         found_damage(mb, l, 4, &report);
     else if (e != ERR_OK)
@@ -280,8 +297,9 @@ enum err mailbox_rebalancer_run(struct rt_task *self, void *arg)
     for (unsigned turn = 0;
          rt_task_sleep(self, deadline_in_ms(EVERY_MS)) == ERR_OK && !rt_task_stopping(self); turn++) {
         look_after_spares(mb);
-        for (uint16_t i = 0; turn % KEEP_EVERY == 0 && i < mb->shards; i++)
-            keep(mb, &mb->lanes[i], self);
+        for (uint16_t i = 0; i < mb->shards; i++)
+            if (turn % KEEP_EVERY == 0 || atomic_load(&mb->lanes[i].log.built))
+                keep(mb, &mb->lanes[i], self);
         if (turn % KEEP_EVERY == 0)
             show_bytes(mb);
     }

@@ -17,7 +17,7 @@
 
 #include "services/mailbox/tasks/worker_internal.h"
 
-enum { IDLE_WAIT_MS = 250, SHARED_WAIT_MS = 2, RETENTION_TOPICS_PER_S = 1000 };
+enum { IDLE_WAIT_MS = 250, SHARED_WAIT_MS = 2, RETENTION_TOPICS_PER_S = 1000, SEND_AHEAD = 8 };
 
 /* ---- sends ---- */
 
@@ -154,7 +154,14 @@ static void work_through(struct mailbox_lane *l, struct mailbox_now now) RT_BLOC
             mailbox_worker__recv(l, now, j);
             continue;
         }
+        struct mailbox_send_item *ahead = j->send; /* a few items before the one being sent */
+        for (int i = 0; ahead && i < SEND_AHEAD; i++, ahead = ahead->next)
+            mailbox_shard_send_soon(&l->shard, &ahead->in.digest);
         for (struct mailbox_send_item *it = j->send; it; it = it->next) {
+            if (ahead) {
+                mailbox_shard_send_soon(&l->shard, &ahead->in.digest);
+                ahead = ahead->next;
+            }
             if (mailbox_shard_group_full(
                     &l->shard)) { /* the rest of a large batch waits for the next group */
                 j->send_rest = it;

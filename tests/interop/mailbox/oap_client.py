@@ -73,10 +73,27 @@ class Client:
         body = b""
         while True:
             n, ver, flags, status, _, _, cl, corr = struct.unpack(">IHHHH16sHQ", self.read(38))
-            assert ver == 1 and corr == self.corr and flags & RESP, (ver, corr, flags)
-            body += self.read(n - 38)[cl:]
+            assert ver == 1 and flags & RESP, (ver, corr, flags)
+            rest = self.read(n - 38)[cl:]
+            if corr != self.corr:
+                continue  # of a stream on this connection
+            body += rest
             if flags & END:
                 return status, parse(body)
+
+    def stream(self, topic, visibility=0, credit=0, max_bytes=0):
+        """Opens a stream; frames(corr) reads it."""
+        self.corr += 1
+        cap, self.cap = self.cap, b""
+        self.s.sendall(frame(REQ | START | END, 3, 0x0201, self.corr, cap, field(1, topic) + field(2, visibility) + field(3, credit) + field(4, max_bytes)))
+        return self.corr
+
+    def next_frame(self):
+        n, ver, flags, status, _, _, cl, corr = struct.unpack(">IHHHH16sHQ", self.read(38))
+        return corr, flags, status, parse(self.read(n - 38)[cl:])
+
+    def end_stream(self, corr):
+        self.s.sendall(frame(REQ | END, 3, 0x0201, corr))
 
     def send(self, *messages, **kw):
         return self.call(1, b"".join(field(1, field(1, t) + field(2, k) + field(3, p)) for t, k, p in messages), **kw)
