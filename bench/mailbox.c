@@ -50,6 +50,7 @@ struct mode {
 static char token[8192];
 static uint64_t counter, session;
 static unsigned batch = 1, topics = 1;
+static bool draining; /* ron-recv: every connection goes over the topics in turn */
 static float *samples;
 static size_t samples_n;
 
@@ -114,6 +115,8 @@ static void ron_send(struct conn *c)
 static void ron_receive(struct conn *c)
 {
     char body[128];
+    if (draining && topics > 1)
+        snprintf(c->msg_id, sizeof c->msg_id, "bench/%u", (unsigned)(counter++ % topics));
     int n = snprintf(body, sizeof body, "{\"topic\":\"%s\",\"max_messages\":1,\"visibility_ms\":60000}",
                      topics > 1 ? c->msg_id : "bench/0");
     http(c, "/v1/recv", body, (size_t)n);
@@ -476,6 +479,7 @@ int main(int argc, char **argv)
         fclose(f);
     }
     topics = argc > 7 ? (unsigned)atoi(argv[7]) : 1;
+    draining = strcmp(argv[1], "ron-recv") == 0;
     session = (uint64_t)time(NULL) << 20 ^ (uint64_t)getpid();
     struct conn *conns = calloc((size_t)n, sizeof *conns);
     samples = malloc(SAMPLES_MAX * sizeof *samples);

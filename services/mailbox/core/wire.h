@@ -2,8 +2,9 @@
  * The requests of the OAP door as protobuf (proto/ron/mailbox.proto), read without copies.
  *
  * A generated decoder allocates an object, an array and a string per field; a send of 64 messages is 400 allocations. These readers
- * walk the bytes once and hand out views into them. They accept exactly what the generated code accepts: unknown fields are skipped,
- * of a scalar given twice the last one counts, a known field with the wrong wire type is an error. The fuzzer compares the two.
+ * walk the bytes once and hand out views into them. They accept nothing that generated code refuses and see the same members: unknown
+ * fields are skipped, of a scalar given twice the last one counts, a known field with the wrong wire type is an error. Field 0 and
+ * groups are errors too. The fuzzer compares the two.
  *
  * Ownership   Views point into the input.
  * Memory      Only attributes of messages that have some, from the arena.
