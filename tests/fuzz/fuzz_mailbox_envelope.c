@@ -74,11 +74,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     for (; k < 4 && n > 100; k++) {
         attr[k].key = str_of_bytes(take(&data, &n, 20));
         attr[k].value = str_of_bytes(take(&data, &n, 60));
-        if (!str_utf8_valid(attr[k].value))
+        if (!str_utf8_valid(attr[k].value) ||
+            (attr[k].value.n && memchr(attr[k].value.p, 0, attr[k].value.n)))
             return 0;
     }
     if (!mailbox_topic_valid(str_of_bytes(topic)) || !mailbox_idem_valid(str_of_bytes(key)) ||
-        !str_utf8_valid(str_of_bytes(corr)) ||
+        !mailbox_idem_valid(str_of_bytes(corr)) ||
         mailbox_attrs_encode(attr, k, attrs, sizeof attrs, &attrs_n) != ERR_OK)
         return 0;
     struct mailbox_delivery d = {.enq = {.topic_seq = n + 1,

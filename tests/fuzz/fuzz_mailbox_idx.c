@@ -9,7 +9,7 @@
 #include "services/mailbox/idx.h"
 #include "store/file_replace.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) RT_BLOCKS;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {

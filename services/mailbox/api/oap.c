@@ -79,13 +79,19 @@ struct sending {
     size_t at;
 };
 
+/* Text that can be shown as JSON by every reader: UTF-8 without NUL. */
+static bool text_ok(struct str s)
+{
+    return str_utf8_valid(s) && !(s.n && memchr(s.p, 0, s.n));
+}
+
 static enum err judge_message(const struct mailbox_message *m)
 {
     if (!mailbox_topic_valid(m->topic) || !mailbox_idem_valid(m->idem_key) ||
         m->attrs_n > MAILBOX_ATTRS_MAX || m->bad_payload_hash)
         return ERR_BAD_REQUEST;
     for (size_t i = 0; i < m->attrs_n; i++)
-        if (!str_utf8_valid(m->attrs[i].value))
+        if (!text_ok(m->attrs[i].value))
             return ERR_BAD_REQUEST;
     return m->payload.n > MAILBOX_PAYLOAD_MAX ? ERR_TOO_LARGE : ERR_OK;
 }
@@ -122,7 +128,7 @@ static void do_send(struct mailbox_call *c)
                             syntax ? "not a SendRequest" : "the batch does not fit");
         return;
     }
-    for (size_t i = 0; corr.n && corr.n <= MAILBOX_CORR_MAX && str_utf8_valid(corr) && i < n; i++)
+    for (size_t i = 0; mailbox_idem_valid(corr) && corr.n <= MAILBOX_CORR_MAX && i < n; i++)
         c->send.items[i].in.corr_id = corr;
     c->finish = finish_send;
     mailbox_send_submit(c);
@@ -301,8 +307,7 @@ static enum err settle_one(void *ctx, const struct mailbox_wire_settle *w)
     struct mailbox_settle_item *it = &s->c->settle.items[s->at++];
     bool ok = w->msg_id.n == 16 && w->attempt <= UINT16_MAX;
     if (s->kind == MAILBOX_WIRE_NACK)
-        ok =
-            ok && w->reason.n <= MAILBOX_REASON_MAX && w->delay_ms <= 43200000 && str_utf8_valid(w->reason);
+        ok = ok && w->reason.n <= MAILBOX_REASON_MAX && w->delay_ms <= 43200000 && text_ok(w->reason);
     if (s->kind == MAILBOX_WIRE_EXTEND)
         ok = ok && w->visibility_ms != 0 && mailbox_oap_visibility_ok(s->c, w->visibility_ms);
     if (!ok) {

@@ -33,7 +33,6 @@ static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
                 cfg->storage_max_bytes;
     enum err e =
         (low && !svc_amnesia(mb->svc)) || over ? ERR_NO_SPACE : store_journal_prepare_spare(l->log.journal);
-    obs_gauge_set(obs_gauge(mb->m[MAILBOX_M_disk_pressure]), e == ERR_OK ? 0 : 1);
     if (e != ERR_OK)
         obs_log(svc_log(mb->svc), OBS_WARN, "storage.no_spare", OBS_U64("shard", l->no), OBS_ERR(e),
                 OBS_END);
