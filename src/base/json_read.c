@@ -221,42 +221,6 @@ static enum err read_item(struct json_in *in, const struct json_field *f, void *
     return read_checked_str(in, f, 0, 0, item);
 }
 
-static enum err read_list(struct json_in *in, const struct json_field *f, struct json_list *out)
-{
-    if (json__peek(in) != '[')
-        return json__fail(in, JSON_TYPE);
-    in->p++;
-    enum err e = json__enter(in);
-    if (e != ERR_OK)
-        return e;
-    struct growing g = {.item_bytes = f->kind == JSON_KIND_OBJ_LIST ? f->item_bytes : sizeof(struct str)};
-    const struct json_frame *up = in->frame;
-    struct json_frame frame = {.up = up};
-    bool first = true, more = true;
-    for (;;) {
-        e = json__next(in, ']', &first, &more);
-        if (e != ERR_OK)
-            return e;
-        if (!more)
-            break;
-        if (f->max && g.n >= f->max)
-            return json__fail(in, JSON_RANGE); /* before the item is read: the limit bounds the work too */
-        frame.index = g.n;
-        void *item = grow_one(in, &g);
-        if (!item)
-            return json__fail(in, JSON_MEMORY);
-        in->frame = &frame;
-        e = read_item(in, f, item);
-        in->frame = up;
-        if (e != ERR_OK)
-            return e;
-    }
-    if (g.n < f->min)
-        return json__fail(in, JSON_RANGE);
-    *out = (struct json_list){g.items, g.n};
-    return ERR_OK;
-}
-
 static enum err read_map_member(struct json_in *in, const struct json_field *f, struct str key, void *item)
 {
     struct str kept;
@@ -273,38 +237,42 @@ static enum err read_map_member(struct json_in *in, const struct json_field *f, 
     return read_text(in, &pair->value);
 }
 
-static enum err read_map(struct json_in *in, const struct json_field *f, struct json_list *out)
+/* A list, or a map, which is a list with a name before each item. */
+static enum err read_many(struct json_in *in, const struct json_field *f, bool named, size_t item_bytes,
+                          struct json_list *out)
 {
-    if (json__peek(in) != '{')
+    if (json__peek(in) != (named ? '{' : '['))
         return json__fail(in, JSON_TYPE);
     in->p++;
     enum err e = json__enter(in);
     if (e != ERR_OK)
         return e;
-    struct growing g = {.item_bytes =
-                            f->kind == JSON_KIND_OBJ_MAP ? f->item_bytes : sizeof(struct json_pair)};
-    struct json_names names = {.n = 0};
+    struct growing g = {.item_bytes = item_bytes};
+    struct json_names names;
+    json__names_init(&names);
     const struct json_frame *up = in->frame;
     struct json_frame frame = {.up = up};
     bool first = true, more = true;
     for (;;) {
-        e = json__next(in, '}', &first, &more);
+        e = json__next(in, named ? '}' : ']', &first, &more);
         if (e != ERR_OK)
             return e;
         if (!more)
             break;
         if (f->max && g.n >= f->max)
-            return json__fail(in, JSON_RANGE);
-        e = json__name(in, &frame.name);
-        if (e != ERR_OK)
+            return json__fail(in, JSON_RANGE); /* before the item is read: the limit bounds the work too */
+        if (!named)
+            frame.index = g.n;
+        else if ((e = json__name(in, &frame.name)) != ERR_OK)
             return e;
         void *item = grow_one(in, &g);
         if (!item)
             return json__fail(in, JSON_MEMORY);
         in->frame = &frame;
-        e = json__names_add(in, &names, frame.name);
+        if (named)
+            e = json__names_add(in, &names, frame.name);
         if (e == ERR_OK)
-            e = read_map_member(in, f, frame.name, item);
+            e = named ? read_map_member(in, f, frame.name, item) : read_item(in, f, item);
         in->frame = up;
         if (e != ERR_OK)
             return e;
@@ -339,11 +307,13 @@ static enum err read_value(struct json_in *in, const struct json_field *f, void 
     case JSON_KIND_OBJ:
         return read_object(in, f->fields, (uint8_t *)out + f->offset);
     case JSON_KIND_OBJ_LIST:
+        return read_many(in, f, false, f->item_bytes, place(f, out, sizeof(struct json_list)));
     case JSON_KIND_STR_LIST:
-        return read_list(in, f, place(f, out, sizeof(struct json_list)));
+        return read_many(in, f, false, sizeof(struct str), place(f, out, sizeof(struct json_list)));
     case JSON_KIND_OBJ_MAP:
+        return read_many(in, f, true, f->item_bytes, place(f, out, sizeof(struct json_list)));
     case JSON_KIND_STR_MAP:
-        return read_map(in, f, place(f, out, sizeof(struct json_list)));
+        return read_many(in, f, true, sizeof(struct json_pair), place(f, out, sizeof(struct json_list)));
     case JSON_KIND_RAW:
         return read_raw(in, place(f, out, sizeof(struct str)));
     case JSON_KIND_END:
@@ -422,8 +392,7 @@ static enum err read_object(struct json_in *in, const struct json_field *fields,
     if (e != ERR_OK)
         return e;
     struct json_names unknown;
-    unknown.n = unknown.set_slots = 0;
-    unknown.set = NULL;
+    json__names_init(&unknown);
     struct members m = {.fields = fields, .n = fields_count(fields), .unknown = &unknown};
     const struct json_frame *up = in->frame;
     struct json_frame frame = {.up = up};

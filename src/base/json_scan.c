@@ -375,7 +375,8 @@ static enum err skip_object(struct json_in *in)
     in->p++;
     enum err e = json__enter(in);
     const struct json_frame *up = in->frame;
-    struct json_names names = {.n = 0};
+    struct json_names names;
+    json__names_init(&names);
     struct json_frame frame = {.up = up};
     for (bool first = true, more = true; e == ERR_OK;) {
         e = json__next(in, '}', &first, &more);

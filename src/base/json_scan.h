@@ -33,6 +33,13 @@ struct json_names {
     size_t set_slots;
 };
 
+/* Not all of it: the list is written before it is read. */
+static inline void json__names_init(struct json_names *names)
+{
+    names->n = names->set_slots = 0;
+    names->set = NULL;
+}
+
 enum err json__fail(struct json_in *in, enum json_reason reason); /* at in->p, under in->frame */
 void json__space(struct json_in *in);
 int json__peek(struct json_in *in);                 /* after white space; -1 at the end */
