@@ -67,7 +67,8 @@ struct ledger_job {
     uint32_t n_units, n_entries;
     bool want_balances, want_proof, own;
     struct core_caller who;
-    struct auth_cap *cap; /* NULL: the ledger itself */
+    struct auth_cap *cap; /* NULL: the ledger itself, or a token that the kms judges */
+    struct str token;     /* for the kms; else empty */
     struct bytes body;
     uint8_t peer_ip[16];
     bool has_ip;
@@ -84,6 +85,8 @@ struct ledger_job {
     uint32_t fault_unit;
     bool has_fault;
     char fault_path[200]; /* where the JSON itself is at fault */
+
+    uint8_t stage, asks; /* of prevalidation; enum ledger_provider whose verdict it waits for */
 
     struct ledger_view *view;
     struct ledger_gen *gen; /* where the keys of its new entries are; groups do not mix generations */

@@ -197,6 +197,7 @@ struct ledger {
     struct rt_bcast *root_pub;
     struct rt_watch *segment_want;
     struct ledger_policy *policy;
+    struct ledger_providers *providers; /* NULL: asks nobody */
     struct ledger_runs *runs;       /* checkpointer */
     struct ledger_replica *replica; /* NULL: alone */
     enum err (*packed_pread)(void *ctx, uint32_t segment_no, void *p, size_t n, uint64_t at);
@@ -247,7 +248,10 @@ static inline struct deadline ledger_answer_by(const struct ledger *l, struct de
                               : by.at_ns + l->set.commit_wait_ms * 1000000);
 }
 
-/* Decodes, checks, looks up, builds records. True: pass it on; false: it was refused (answer it). */
+/* Decodes, checks, looks up, builds records. STEP_ASK: a provider has to be heard (job->asks); then it goes on where it stopped. */
+enum ledger_step { STEP_PASS, STEP_REFUSED, STEP_ASK };
+enum ledger_step ledger_prevalidate_step(struct ledger *l, struct ledger_job *job) RT_BLOCKS;
+/* For a ledger that asks nobody. True: pass it on; false: it was refused (answer it). */
 bool ledger_prevalidate(struct ledger *l, struct ledger_job *job) RT_BLOCKS;
 
 /* Orders and judges one round; out_jobs (as many as came, plus one for expiries) go to the committer in this order. */

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "services/ledger/ledger.h"
 #include "services/ledger/policy.h"
+#include "services/ledger/providers.h"
 #include "services/ledger/reads.h"
 
 static void reject_unit(struct ledger_job_unit *u, enum err reason, const char *why)
@@ -173,45 +174,122 @@ static enum err find_facts(struct ledger *l, struct ledger_job *job, struct ledg
     return ERR_OK;
 }
 
-static void judge_unit(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u) RT_BLOCKS
+static void judge_names(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u) RT_BLOCKS
 {
-    judge_capability(l, job, u);
     if (u->verdict == VERDICT_NONE)
         judge_index(l, job, u);
     if (u->verdict == VERDICT_NONE && u->p.id_twice)
         reject_unit(u, ERR_ID_EXISTS, NULL);
+}
+
+static void judge_policy(struct ledger *l, struct ledger_job_unit *u)
+{
     const char *why = NULL;
     if (u->verdict == VERDICT_NONE && l->policy != NULL && !ledger_policy_allows(l->policy, &u->u, &why))
         reject_unit(u, ERR_POLICY_DENIED, why);
+}
+
+static void judge_facts(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u) RT_BLOCKS
+{
     if (u->verdict == VERDICT_NONE && find_facts(l, job, u) != ERR_OK)
         reject_unit(u, ERR_UNAVAILABLE, "disk");
 }
 
+static void judge_unit(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u) RT_BLOCKS
+{
+    judge_capability(l, job, u);
+    judge_names(l, job, u);
+    judge_policy(l, u);
+    judge_facts(l, job, u);
+}
+
+static bool any_undecided(const struct ledger_job *job)
+{
+    for (uint32_t i = 0; i < job->n_units; i++)
+        if (job->units[i].verdict == VERDICT_NONE)
+            return true;
+    return false;
+}
+
+/* The stages in the order of the questions; each is done for the whole job before the next, since a question is asked once. */
+enum { AT_START, AT_CAPABILITY, AT_NAMES, AT_POLICY, AT_WALLET, AT_FACTS };
+
+static bool must_ask(struct ledger *l, struct ledger_job *job, enum ledger_provider which)
+{
+    if (!any_undecided(job) ||
+        !(ledger_provider_asked(l->providers, which) || (which == PROVIDER_KMS && job->token.n != 0)))
+        return false;
+    job->asks = (uint8_t)which;
+    return true;
+}
+
+static enum ledger_step judge_in_stages(struct ledger *l, struct ledger_job *job) RT_BLOCKS
+{
+    for (;;) {
+        unsigned stage = job->stage++;
+        enum ledger_provider which = stage == AT_CAPABILITY ? PROVIDER_KMS
+                                     : stage == AT_POLICY   ? PROVIDER_POLICY
+                                     : stage == AT_WALLET   ? PROVIDER_WALLET
+                                                            : PROVIDER_NONE;
+        for (uint32_t i = 0; i < job->n_units; i++) {
+            struct ledger_job_unit *u = &job->units[i];
+            if (stage == AT_CAPABILITY)
+                judge_capability(l, job, u);
+            else if (stage == AT_NAMES)
+                judge_names(l, job, u);
+            else if (stage == AT_POLICY)
+                judge_policy(l, u);
+            else if (stage == AT_FACTS)
+                judge_facts(l, job, u);
+        }
+        /* What is known here is judged here first; somebody else's yes never makes up for our no. */
+        if (which != PROVIDER_NONE && must_ask(l, job, which))
+            return STEP_ASK;
+        if (stage == AT_FACTS)
+            return STEP_PASS;
+    }
+}
+
+static bool asks_anybody(const struct ledger *l, const struct ledger_job *job)
+{
+    if (l->providers == NULL || job->own)
+        return false;
+    return job->token.n != 0 || ledger_provider_asked(l->providers, PROVIDER_KMS) ||
+           ledger_provider_asked(l->providers, PROVIDER_POLICY) ||
+           ledger_provider_asked(l->providers, PROVIDER_WALLET);
+}
+
 enum { LOOK_AHEAD = 4 }; /* units: long enough for a line to come from memory */
 
-bool ledger_prevalidate(struct ledger *l, struct ledger_job *job)
+enum ledger_step ledger_prevalidate_step(struct ledger *l, struct ledger_job *job)
 {
     CHECK_MAGIC(job, LEDGER_JOB_MAGIC);
     if (deadline_passed(job->by)) {
         ledger_job_refuse(job, ERR_TIMEOUT, "op", "prevalidate");
-        return false;
+        return STEP_REFUSED;
     }
+    if (job->stage != AT_START)
+        return judge_in_stages(l, job);
     enum err err = job->ops->decode == NULL ? ERR_OK : job->ops->decode(job);
     if (err == ERR_OK)
         err = static_checks(job);
     if (err != ERR_OK) {
         ledger_job_refuse(job, err, NULL, NULL);
-        return false;
+        return STEP_REFUSED;
     }
     struct workshop w;
     if (!name_units(job) || !workshop_open(job, &w)) {
         ledger_job_refuse(job, ERR_BUSY, "queue", "inflight");
-        return false;
+        return STEP_REFUSED;
     }
     job->view = ledger_index_pin(&l->index);
     for (uint32_t i = 0; i < job->n_units; i++)
         build_unit(l, job, &job->units[i], &w);
     ledger_job_pend(&l->jobs, job);
+    if (asks_anybody(l, job)) {
+        job->stage = AT_CAPABILITY;
+        return judge_in_stages(l, job);
+    }
     for (uint32_t i = 0; i < job->n_units; i++) {
         if (i + LOOK_AHEAD < job->n_units) {
             const struct core_prepared *p = &job->units[i + LOOK_AHEAD].p;
@@ -219,5 +297,12 @@ bool ledger_prevalidate(struct ledger *l, struct ledger_job *job)
         }
         judge_unit(l, job, &job->units[i]);
     }
-    return true;
+    return STEP_PASS;
+}
+
+bool ledger_prevalidate(struct ledger *l, struct ledger_job *job)
+{
+    enum ledger_step step = ledger_prevalidate_step(l, job);
+    CHECK(step != STEP_ASK);
+    return step == STEP_PASS;
 }

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "services/ledger/policy.h"
+#include "services/ledger/providers.h"
 #include "services/ledger/reads.h"
 #include "services/ledger/replica.h"
 #include "store/file_replace.h"
@@ -24,6 +25,19 @@ static const struct obs_metric_def metric_rows[] = {
 #include "obs/metrics_end.h"
 };
 
+/* A question for the kms carries the token: never in plain text. */
+static enum err check_provider(struct conf *c, const char *key, int mode, const char *url, bool plain,
+                               struct conf_error *out_err)
+{
+    if (mode == 0 || strncmp(url, "https://", 8) == 0 || (strncmp(url, "unix:/", 6) == 0 && url[6] != 0))
+        return ERR_OK;
+    if (plain && (strncmp(url, "http://127.0.0.1", 16) == 0 || strncmp(url, "http://[::1]", 12) == 0))
+        return ERR_OK;
+    return conf_refuse(c, key, out_err,
+                       plain ? "is https://, unix:/path or http:// to this machine"
+                             : "is https:// or unix:/path");
+}
+
 static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
 {
     struct ledger_config *cfg = config;
@@ -39,6 +53,13 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
         return conf_refuse(c, "readiness.commit_high", out_err, "must not be below readiness.commit_warn");
     if (cfg->journal_align != 512 && cfg->journal_align != 4096)
         return conf_refuse(c, "journal.align", out_err, "is 512 or 4096");
+    enum err bad = check_provider(c, "providers.kms.url", cfg->kms_mode, cfg->kms_url, false, out_err);
+    if (bad == ERR_OK)
+        bad = check_provider(c, "providers.policy.url", cfg->policy_mode, cfg->policy_url, true, out_err);
+    if (bad == ERR_OK)
+        bad = check_provider(c, "providers.wallet.url", cfg->wallet_mode, cfg->wallet_url, true, out_err);
+    if (bad != ERR_OK)
+        return bad;
     if (cfg->log_origin[0] != 0 && !ledger_note_origin_ok(str_from_c(cfg->log_origin)))
         return conf_refuse(c, "log.origin", out_err, "holds a blank or a plus sign");
     if (cfg->replica_dsn[0] != 0 && cfg->replica_timeout < 100)
@@ -134,6 +155,28 @@ static void settings_from(const struct svc *svc, const struct ledger_config *cfg
         replica_settings(svc, cfg, s);
 }
 
+static void provider_settings(const struct ledger_config *cfg, struct ledger_providers_settings *out)
+{
+    *out = (struct ledger_providers_settings){.of = {{.http = cfg->kms_mode == 1,
+                                                      .timeout_ms = (int64_t)cfg->kms_ms,
+                                                      .max_backoff_ms = cfg->kms_max_backoff,
+                                                      .max_retries = (unsigned)cfg->kms_max_retries},
+                                                     {.http = cfg->policy_mode == 1,
+                                                      .timeout_ms = (int64_t)cfg->policy_ms,
+                                                      .max_backoff_ms = cfg->policy_max_backoff,
+                                                      .max_retries = (unsigned)cfg->policy_max_retries},
+                                                     {.http = cfg->wallet_mode == 1,
+                                                      .timeout_ms = (int64_t)cfg->wallet_ms,
+                                                      .max_backoff_ms = cfg->wallet_max_backoff,
+                                                      .max_retries = (unsigned)cfg->wallet_max_retries}},
+                                              .failures = (unsigned)cfg->breaker_failures,
+                                              .half_open_successes = (unsigned)cfg->breaker_successes,
+                                              .open_ms = cfg->breaker_open_for};
+    snprintf(out->of[PROVIDER_KMS].url, sizeof out->of[0].url, "%s", cfg->kms_url);
+    snprintf(out->of[PROVIDER_POLICY].url, sizeof out->of[0].url, "%s", cfg->policy_url);
+    snprintf(out->of[PROVIDER_WALLET].url, sizeof out->of[0].url, "%s", cfg->wallet_url);
+}
+
 static void policy_load(struct ledger_service *s, const struct ledger_config *cfg) RT_BLOCKS
 {
     struct ledger_policy *p = NULL;
@@ -203,8 +246,12 @@ static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
     if (err == ERR_OK) {
         s->l->shell = s;
         s->l->deps.why = NULL;
+        struct ledger_providers_settings providers;
+        provider_settings(cfg, &providers);
         policy_load(s, cfg);
         err = queues_open(s);
+        if (err == ERR_OK)
+            err = ledger_providers_create(s->l, &providers, &s->l->providers);
     }
     if (err != ERR_OK) {
         if (s->l != NULL)
@@ -243,6 +290,8 @@ static enum err service_start(struct svc *svc, void *state)
     enum err err = ERR_OK;
     for (size_t i = 0; err == ERR_OK && i < sizeof rows / sizeof rows[0]; i++)
         err = svc_add_task(svc, rows[i].name, rows[i].run, rows[i].arg);
+    if (err == ERR_OK)
+        err = svc_add_loop_task(svc, "provider", ledger_provider_run, s, ledger_provider_wake);
     return err;
 }
 
@@ -296,9 +345,14 @@ static void service_readiness(struct svc *svc, void *state)
     obs_health_set(h, s->cause_warn, depth < cfg->commit_warn);
     obs_health_set(h, s->cause_lag, !lagging);
     obs_health_set(h, s->cause_disk, !atomic_load(&l->disk_pressure));
-    obs_health_set(h, s->cause_kms, true); /* local providers cannot be away */
-    obs_health_set(h, s->cause_policy, true);
-    obs_health_set(h, s->cause_wallet, true);
+    const size_t causes[PROVIDER_COUNT] = {s->cause_kms, s->cause_policy, s->cause_wallet};
+    for (unsigned i = 0; i < PROVIDER_COUNT; i++) {
+        int state_now = ledger_provider_breaker(l->providers, (enum ledger_provider)i);
+        obs_health_set(h, causes[i], state_now != 2);
+        obs_gauge_set(
+            OBS_GAUGE_OF(l->m[LEDGER_M_breaker_state], ledger_provider_name((enum ledger_provider)i)),
+            state_now);
+    }
     obs_health_set(h, s->cause_replica, ledger_replica_ready(l));
     obs_health_set(h, s->cause_checkpoint, !atomic_load(&l->checkpoint_failing));
     ledger_direct_tick(s);
@@ -367,12 +421,16 @@ static void service_reloaded(struct svc *svc, void *state) RT_BLOCKS
     s->l->set.checkpoint_interval_ms = set.checkpoint_interval_ms;
     s->l->set.checkpoint_retain = set.checkpoint_retain;
     policy_load(s, cfg);
+    struct ledger_providers_settings providers;
+    provider_settings(cfg, &providers);
+    ledger_providers_configure(s->l->providers, &providers);
 }
 
 static void service_close(struct svc *svc, void *state) RT_BLOCKS
 {
     (void)svc;
     struct ledger_service *s = state;
+    ledger_providers_destroy(s->l->providers);
     ledger_close(s->l, s->committer_done);
     if (s->stream_tx != NULL)
         rt_chan_destroy(s->stream_tx, NULL, NULL);

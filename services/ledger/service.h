@@ -26,6 +26,7 @@ struct ledger_service {
     struct ledger *l;
     struct rt_chan *stream_tx;
     _Atomic uint32_t n_streams;
+    _Atomic uint32_t prevalidating; /* prevalidators alive */
     bool committer_done; /* it ended as it should: a clean stop */
     size_t cause_safe, cause_backpressure, cause_lag, cause_disk, cause_kms, cause_policy, cause_wallet,
         cause_warn, cause_checkpoint, cause_replica;
@@ -55,6 +56,11 @@ NODISCARD enum err ledger_roots_publisher_run(struct rt_task *self, void *arg) R
 NODISCARD enum err ledger_checkpointer_run(struct rt_task *self, void *arg) RT_BLOCKS;
 NODISCARD enum err ledger_segment_keeper_run(struct rt_task *self, void *arg) RT_BLOCKS;
 NODISCARD enum err ledger_metrics_run(struct rt_task *self, void *arg) RT_BLOCKS;
+NODISCARD enum err ledger_provider_run(struct rt_task *self, void *arg) RT_BLOCKS;
+void ledger_provider_wake(struct rt_task *self, void *arg);
+
+/* A job's next step of prevalidation: passed on, answered, or parked with a provider. */
+void ledger_prevalidator_next(struct ledger_service *s, struct ledger_job *job) RT_BLOCKS;
 NODISCARD enum err ledger_replica_run(struct rt_task *self, void *arg) RT_BLOCKS;
 
 /* Work for a reader (or the admin task): runs there, answers, and is gone. */

@@ -9,6 +9,7 @@
 #include "services/ledger/api/api.h"
 #include "services/ledger/api/routes.h"
 #include "services/ledger/files.h"
+#include "services/ledger/providers.h"
 #include "store/file_replace.h"
 
 bool ledger_admin_admit(struct ledger_service *s, struct net_req *rq, const char *what)
@@ -323,4 +324,52 @@ void ledger_admin_snapshot(struct net_req *rq, void *ctx)
         net_reply_problem(rq, ERR_CONFLICT, "nothing is kept with --amnesia");
     else
         admin_send(s, rq, &h, run_snapshot);
+}
+
+/* ---- providers ---- */
+
+void ledger_admin_providers(struct net_req *rq, void *ctx)
+{
+    struct ledger_service *s = ctx;
+    struct buf b;
+    struct json_w w;
+    if (!ledger_admin_admit(s, rq, "providers"))
+        return;
+    buf_init(&b, 65536);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_key(&w, "providers");
+    ledger_providers_report(s->l->providers, &w);
+    json_obj_end(&w);
+    net_reply_json(rq, 200, buf_bytes(&b));
+    buf_fini(&b);
+}
+
+struct drill_in {
+    int mode;
+};
+static const char *const drills[] = {"off", "timeout", "5xx", "deny", NULL};
+static const struct json_field drill_fields[] = {
+    JSON_REQ(struct drill_in, mode, JSON_KIND_ENUM, .names = drills),
+    JSON_END,
+};
+
+void ledger_admin_provider_fail(struct net_req *rq, void *ctx)
+{
+    struct ledger_service *s = ctx;
+    struct drill_in in;
+    struct json_error bad;
+    enum ledger_provider which = ledger_provider_from(net_req_param(rq, "name"));
+    if (!ledger_admin_admit(s, rq, "provider_fail"))
+        return;
+    if (!((const struct ledger_config *)svc_config(s->svc))->drills_enabled || which == PROVIDER_NONE) {
+        net_reply_problem(rq, ERR_NOT_FOUND, "no such provider, or drills are off");
+        return;
+    }
+    if (json_read_dto(net_req_body(rq), drill_fields, &in, net_req_arena(rq), &bad) != ERR_OK) {
+        net_reply_problem(rq, ERR_BAD_REQUEST, "mode is one of off, timeout, 5xx, deny");
+        return;
+    }
+    ledger_provider_drill(s->l->providers, which, (enum ledger_drill)in.mode);
+    net_reply(rq, 204, NULL, bytes_of(NULL, 0));
 }

@@ -1,4 +1,10 @@
+#include <string.h>
+
+#include "auth/mint.h"
+#include "base/check.h"
+#include "base/hex.h"
 #include "services/ledger/api/api.h"
+#include "services/ledger/providers.h"
 
 #include <stdio.h>
 
@@ -350,4 +356,26 @@ struct bytes ledger_json_job_details(struct ledger_job *job, struct buf *b)
         buf_puts(b, job->fault_path); /* ready JSON of the decoder */
     }
     return buf_bytes(b);
+}
+
+enum err ledger_job_identify(struct ledger_service *s, struct ledger_job *job, struct str token)
+{
+    int64_t retry_ms = 0;
+    if (!ledger_provider_is_http(s->l->providers, PROVIDER_KMS)) {
+        if (auth_verify(svc_auth(s->svc), token, &job->cap) != ERR_OK)
+            return ERR_UNAUTHENTICATED;
+        if (auth_rate_take(job->cap, &retry_ms) != ERR_OK)
+            return ERR_RATE_LIMITED;
+        job->who.kid = str_from_c(auth_cap_kid(job->cap));
+        CHECK(hex_decode(str_of(auth_cap_ref(job->cap), 16), job->who.cap, 8) == ERR_OK);
+        return ERR_OK;
+    }
+    struct auth_token_info info;
+    struct sha256 hash;
+    if (token.n == 0 || auth_inspect(token, &info) != ERR_OK || info.m.kid.n == 0 || info.m.kid.n > 64 ||
+        !arena_str(&job->arena, token, &job->token) || !arena_str(&job->arena, info.m.kid, &job->who.kid))
+        return ERR_UNAUTHENTICATED;
+    sha256_of(token.p, token.n, &hash);
+    memcpy(job->who.cap, hash.b, 8);
+    return ERR_OK;
 }

@@ -44,6 +44,10 @@ bool ledger_http_number(struct net_req *rq, const char *name, uint64_t otherwise
 /* Whether a token covers this account for reading. */
 bool ledger_covers(const struct auth_cap *cap, struct str account);
 
+/* Whose token this is: verified here, or noted for the kms when that is elsewhere. Takes the job's caller from it.
+ * ERR_UNAUTHENTICATED, ERR_RATE_LIMITED: the door answers. */
+NODISCARD enum err ledger_job_identify(struct ledger_service *s, struct ledger_job *job, struct str token);
+
 /* ---- results ---- */
 void ledger_json_entry(struct json_w *w, const struct core_entry *e); /* {"id":…} */
 void ledger_json_result(struct json_w *w, struct ledger_job *job,

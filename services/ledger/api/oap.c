@@ -258,36 +258,29 @@ static const struct ledger_job_ops ops = {decode, answer};
 static void op_ingest(struct ledger_service *s, struct net_oap_req *rq)
 {
     struct ledger *l = s->l;
-    struct auth_cap *cap;
-    int64_t retry_ms;
-    if (auth_verify(svc_auth(s->svc), net_oap_req_cap(rq), &cap) != ERR_OK) {
-        net_oap_reply_problem(rq, ERR_UNAUTHENTICATED, "a capability for ron-ledger is needed");
-        return;
-    }
-    if (auth_rate_take(cap, &retry_ms) != ERR_OK) {
-        auth_cap_release(cap);
-        net_oap_reply_problem(rq, ERR_RATE_LIMITED, "the capability's rate is used up");
-        return;
-    }
     struct ledger_job *job = ledger_job_take(&l->jobs, l);
     if (job == NULL) {
-        auth_cap_release(cap);
         obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "inflight"));
         reply_problem(rq, ERR_BUSY, bytes_of("{\"queue\":\"inflight\"}", 20), bytes_of(NULL, 0));
         return;
     }
+    enum err err = ledger_job_identify(s, job, net_oap_req_cap(rq));
+    if (err != ERR_OK) {
+        net_oap_reply_problem(rq, err,
+                              err == ERR_RATE_LIMITED ? "the capability's rate is used up"
+                                                      : "a capability for ron-ledger is needed");
+        ledger_job_free(job);
+        return;
+    }
     job->ops = &ops;
     job->door = rq;
-    job->cap = cap;
-    job->who.kid = str_from_c(auth_cap_kid(cap));
-    CHECK(hex_decode(str_of(auth_cap_ref(cap), 16), job->who.cap, 8) == ERR_OK);
     job->body = net_oap_req_payload(rq);
     const struct net_peer *peer = net_oap_req_peer(rq);
     job->has_ip = peer->kind != NET_PEER_UNIX;
     memcpy(job->peer_ip, peer->addr, 16);
     job->by = deadline_in_ms(l->set.request_ms);
     net_oap_req_answer_by(rq, ledger_answer_by(l, job->by), ERR_OUTCOME_UNKNOWN);
-    enum err err = ledger_submit(l, job);
+    err = ledger_submit(l, job);
     if (err == ERR_OK)
         return;
     struct buf b;

@@ -227,33 +227,27 @@ void ledger_post_ingest(struct net_req *rq, void *ctx)
     if (!flag(rq, "balances", &balances) || !flag(rq, "proof", &proof))
         return;
     struct str token;
-    struct auth_cap *cap;
-    int64_t retry_ms = 0;
-    enum err err = auth_bearer(net_req_header(rq, "authorization"), &token);
-    if (err == ERR_OK)
-        err = auth_verify(svc_auth(s->svc), token, &cap);
-    if (err != ERR_OK) {
+    if (auth_bearer(net_req_header(rq, "authorization"), &token) != ERR_OK) {
         net_reply_problem(rq, ERR_UNAUTHENTICATED, "a capability for ron-ledger is needed");
-        return;
-    }
-    if (auth_rate_take(cap, &retry_ms) != ERR_OK) {
-        auth_cap_release(cap);
-        net_reply_problem(rq, ERR_RATE_LIMITED, "the capability's rate is used up");
         return;
     }
     struct ledger_job *job = ledger_job_take(&l->jobs, l);
     if (job == NULL) {
-        auth_cap_release(cap);
         obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "inflight"));
         net_reply_problem_details(rq, ERR_BUSY, "too many requests in flight",
                                   bytes_of("{\"queue\":\"inflight\"}", 20));
         return;
     }
+    enum err err = ledger_job_identify(s, job, token);
+    if (err != ERR_OK) {
+        net_reply_problem(rq, err, "%s",
+                          err == ERR_RATE_LIMITED ? "the capability's rate is used up"
+                                                  : "a capability for ron-ledger is needed");
+        ledger_job_free(job);
+        return;
+    }
     job->ops = &ops;
     job->door = rq;
-    job->cap = cap;
-    job->who.kid = str_from_c(auth_cap_kid(cap));
-    CHECK(hex_decode(str_of(auth_cap_ref(cap), 16), job->who.cap, 8) == ERR_OK);
     job->body = net_req_body(rq);
     job->want_balances = balances;
     job->want_proof = proof;

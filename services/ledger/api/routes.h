@@ -22,6 +22,8 @@ void ledger_admin_recovery(struct net_req *rq, void *ctx);
 void ledger_admin_safe_mode(struct net_req *rq, void *ctx);
 void ledger_admin_snapshot(struct net_req *rq, void *ctx);
 void ledger_admin_checkpoint(struct net_req *rq, void *ctx);
+void ledger_admin_providers(struct net_req *rq, void *ctx);
+void ledger_admin_provider_fail(struct net_req *rq, void *ctx);
 void ledger_admin_journal(struct net_req *rq, void *ctx);
 void ledger_admin_take_over(struct net_req *rq, void *ctx);
 

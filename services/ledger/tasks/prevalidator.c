@@ -1,6 +1,7 @@
 /* ingress_tx → validate → preval_tx. A full preval_tx drops its oldest job, whose caller is told at once. */
 #include "base/check.h"
 #include "rt/task.h"
+#include "services/ledger/providers.h"
 #include "services/ledger/service.h"
 
 enum { TAKE = 4 }; /* few at a time: the other workers want some too */
@@ -23,9 +24,22 @@ static void pass_on(struct ledger *l, struct ledger_job *job)
     }
 }
 
-enum err ledger_prevalidator_run(struct rt_task *self, void *arg)
+void ledger_prevalidator_next(struct ledger_service *s, struct ledger_job *job)
 {
-    struct ledger_service *s = arg;
+    struct ledger *l = s->l;
+    enum ledger_step step = job->err != ERR_OK ? STEP_REFUSED : ledger_prevalidate_step(l, job);
+    if (step == STEP_ASK && ledger_providers_park(l->providers, job) == ERR_OK)
+        return;
+    if (step == STEP_ASK)
+        ledger_job_refuse(job, ERR_BUSY, "queue", "provider");
+    if (step == STEP_PASS)
+        pass_on(l, job);
+    else
+        ledger_answer(l, job);
+}
+
+static enum err run(struct rt_task *self, struct ledger_service *s) RT_BLOCKS
+{
     struct ledger *l = s->l;
     const struct clock *c = l->deps.clock;
     for (;;) {
@@ -43,14 +57,20 @@ enum err ledger_prevalidator_run(struct rt_task *self, void *arg)
         for (size_t i = 0; i < n; i++) {
             struct ledger_job *job = jobs[i];
             int64_t began = c->mono_ns(c->ctx);
-            bool ok = ledger_prevalidate(l, job);
+            ledger_prevalidator_next(s, job);
             obs_hist_observe(obs_hist(l->m[LEDGER_M_prevalidator_seconds]),
                              (double)(c->mono_ns(c->ctx) - began) / 1e9);
-            if (ok)
-                pass_on(l, job);
-            else
-                ledger_answer(l, job);
             rt_task_beat(self);
         }
     }
+}
+
+/* Their number tells the provider task when no more questions can come. */
+enum err ledger_prevalidator_run(struct rt_task *self, void *arg)
+{
+    struct ledger_service *s = arg;
+    atomic_fetch_add(&s->prevalidating, 1);
+    enum err err = run(self, s);
+    atomic_fetch_sub(&s->prevalidating, 1);
+    return err;
 }
