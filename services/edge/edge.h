@@ -13,6 +13,7 @@
 #include "rt/lock.h"
 #include "services/edge/core/address.h"
 #include "services/edge/core/name.h"
+#include "services/edge/core/rendezvous.h"
 #include "services/edge/file.h"
 #include "svc/svc.h"
 
@@ -152,6 +153,13 @@ struct edge_route {
     const char *authorization; /* whole header line, or NULL */
 };
 
+struct edge_peer {
+    struct str url; /* ends with / */
+    struct edge_origin origin;
+    char label[EDGE_LABEL]; /* host:port */
+    bool self;
+};
+
 struct edge_mount {
     struct str name, mount;
     const char *path;
@@ -168,6 +176,10 @@ struct edge_settings {
     size_t routes_n;
     struct edge_mount *mounts;
     size_t mounts_n;
+    struct edge_peer *peers;
+    struct str *peer_urls; /* of peers, same order */
+    size_t peers_n;
+    struct edge_route by_digest; /* what a fill of an object without a name goes by */
     struct edge_cidr *allow_private;
     size_t allow_private_n;
     struct net_cidr *proxies;

@@ -7,6 +7,7 @@
 #ifndef RON_EDGE_FETCH_H
 #define RON_EDGE_FETCH_H
 
+#include "services/edge/core/upstream.h"
 #include "services/edge/store.h"
 
 struct edge_client;
@@ -31,15 +32,6 @@ enum edge_got {
     EDGE_GOT_TOO_LARGE,
     EDGE_GOT_DISK,
     EDGE_GOT_CANCELED,
-};
-
-struct edge_answer {
-    int status;
-    char etag[EDGE_ETAG_MAX + 2], type[EDGE_MIME_MAX + 2], location[2048];
-    bool no_store, coded, etag_seen, connect_timeout;
-    int64_t declared; /* Content-Length, -1 without */
-    uint64_t bytes;
-    struct sha256 digest;
 };
 
 enum edge_got edge_fetch(struct edge_client *c, const struct edge_get *get, struct rt_task *self,

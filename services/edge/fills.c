@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/hex.h"
 #include "services/edge/core/accept.h"
 #include "services/edge/serve.h"
 
@@ -93,6 +94,20 @@ struct edge_origin_state *edge_fill_origin(struct edge *e, const struct edge_fil
     return origin_of(e, f->route->label);
 }
 
+struct rt_breaker *edge_fill_breaker(struct edge *e, const char *label)
+{
+    return &origin_of(e, label)->breaker;
+}
+
+/* What a finished fill left: under its name, or the object alone. */
+static bool result_of(struct edge *e, const struct edge_fill *f, struct edge_hit *out)
+{
+    if (!f->nameless)
+        return edge_store_find(e->store, str_from_c(f->name), out);
+    *out = (struct edge_hit){.digest = f->digest, .nameless = true};
+    return edge_store_has(e->store, &f->digest, &out->size);
+}
+
 /* ---- answering ---- */
 
 static bool may_serve_stale(struct edge *e, const struct edge_hit *stale)
@@ -156,6 +171,10 @@ void edge_serve_hit(struct edge *e, struct net_req *rq, const struct edge_hit *h
                           err == ERR_CORRUPT ? "the stored object was damaged and is put aside"
                                              : "the object cannot be read",
                           1);
+        return;
+    }
+    if (hit->nameless) {
+        edge_serve_object(e, rq, &hit->digest, hit->size, file, (enum edge_from)from, may_block);
         return;
     }
     int64_t age_ms = edge_now_ms(e) - hit->fetched_ms;
@@ -334,8 +353,7 @@ static void start(struct edge *e, struct edge_fill *f)
 static bool filled_meanwhile(struct edge *e, struct edge_fill *f)
 {
     struct edge_hit hit;
-    if (!edge_store_find(e->store, str_from_c(f->name), &hit) ||
-        (hit.valid_until_ms && hit.valid_until_ms <= edge_now_ms(e)))
+    if (!result_of(e, f, &hit) || (hit.valid_until_ms && hit.valid_until_ms <= edge_now_ms(e)))
         return false;
     struct edge_waiter *w = detach(e, f);
     fill_free(f);
@@ -347,19 +365,27 @@ static bool filled_meanwhile(struct edge *e, struct edge_fill *f)
     return true;
 }
 
-void edge_fill_ask(struct edge *e, struct net_req *rq, struct str name, struct str path, struct str query,
-                   const struct edge_route *route, const struct edge_hit *stale)
+/* What to ask for; texts are copied. */
+struct wish {
+    struct str name, path, query;
+    const struct edge_route *route;
+    const struct edge_hit *stale;
+    const struct sha256 *digest; /* NULL: not known */
+    bool nameless;
+};
+
+static void ask(struct edge *e, struct net_req *rq, const struct wish *wish)
 {
     struct edge_outcome o;
     struct edge_prefer prefer = edge_prefer_parse(net_req_header(rq, "prefer"));
-    struct edge_origin_state *origin = origin_of(e, route->label);
+    struct edge_origin_state *origin = origin_of(e, wish->route->label);
     int64_t now = edge_now_ns(e);
-    obs_counter_inc(obs_counter_nth(e->m[EDGE_M_misses], stale ? 1 : 0));
-    if (negative_find(e, name, &o)) {
-        refuse(e, rq, &o, stale);
+    obs_counter_inc(obs_counter_nth(e->m[EDGE_M_misses], wish->stale ? 1 : 0));
+    if (negative_find(e, wish->name, &o)) {
+        refuse(e, rq, &o, wish->stale);
         return;
     }
-    struct edge_fill *fresh = fill_make(rq, name, path, query, route, stale);
+    struct edge_fill *fresh = fill_make(rq, wish->name, wish->path, wish->query, wish->route, wish->stale);
     struct edge_waiter *w = arena_zalloc(net_req_arena(rq), sizeof *w);
     if (!fresh || !w) {
         edge_refuse(e, rq, ERR_UNAVAILABLE, EDGE_R_NONE, "no memory for this request");
@@ -367,8 +393,10 @@ void edge_fill_ask(struct edge *e, struct net_req *rq, struct str name, struct s
             fill_free(fresh);
         return;
     }
-    if (route->manifest && edge_digest_find(route, name, &fresh->digest) == ERR_OK)
-        fresh->has_digest = true;
+    fresh->nameless = wish->nameless;
+    fresh->has_digest = wish->digest != NULL;
+    if (wish->digest)
+        fresh->digest = *wish->digest;
     w->rq = rq;
     w->async_at_ns = prefer.async ? now + (int64_t)prefer.wait_s * 1000000000 : 0;
     bool at_once = prefer.async && prefer.wait_s == 0;
@@ -391,10 +419,38 @@ void edge_fill_ask(struct edge *e, struct net_req *rq, struct str name, struct s
     if (!rt_breaker_allow(&origin->breaker, now)) {
         o = (struct edge_outcome){ERR_UPSTREAM_UNAVAILABLE, EDGE_R_UPSTREAM, "the origin keeps failing",
                                   1 + (unsigned)(rt_breaker_retry_ms(&origin->breaker, now) / 1000)};
-        refuse_all(e, detach(e, fresh), &o, stale);
+        refuse_all(e, detach(e, fresh), &o, wish->stale);
         fill_free(fresh);
     } else
         start(e, fresh);
+}
+
+void edge_fill_ask(struct edge *e, struct net_req *rq, struct str name, struct str path, struct str query,
+                   const struct edge_route *route, const struct edge_hit *stale)
+{
+    struct sha256 listed;
+    bool known = route->manifest && edge_digest_find(route, path, &listed) == ERR_OK;
+    ask(e, rq,
+        &(struct wish){.name = name,
+                       .path = path,
+                       .query = query,
+                       .route = route,
+                       .stale = stale,
+                       .digest = known ? &listed : NULL});
+}
+
+void edge_fill_ask_object(struct edge *e, struct net_req *rq, const struct sha256 *digest)
+{
+    char key[1 + SHA256_HEX_CHARS];
+    key[0] = 1; /* no asset has such a name */
+    hex_encode(digest->b, sizeof digest->b, key + 1);
+    struct str name = str_of(key, SHA256_HEX_CHARS);
+    ask(e, rq,
+        &(struct wish){.name = name,
+                       .path = str_of(key + 1, SHA256_HEX_CHARS - 1),
+                       .route = &edge_settings(e)->by_digest,
+                       .digest = digest,
+                       .nameless = true});
 }
 
 /* ---- the worker's side ---- */
@@ -453,7 +509,7 @@ void edge_fill_end(struct edge *e, struct edge_fill *f, const struct edge_outcom
     struct edge_origin_state *origin = edge_fill_origin(e, f);
     tell_breaker(f, o, now);
     remember_end(e, f, o, now);
-    bool ok = o->err == ERR_OK && edge_store_find(e->store, str_from_c(f->name), &hit);
+    bool ok = o->err == ERR_OK && result_of(e, f, &hit);
     if (o->err != ERR_OK && o->err != ERR_DRAINING && o->err != ERR_CANCELED)
         negative_add(e, f->name, o);
     if (ok) {

@@ -43,7 +43,8 @@ struct edge_fill {
     bool has_stale;
     struct edge_hit stale; /* what the store has, when it is out of date */
     bool has_digest;
-    struct sha256 digest; /* from the manifest */
+    struct sha256 digest; /* from the manifest, or what was asked for */
+    bool nameless;        /* only the object is wanted; name is its key in the table */
     int64_t queued_ns;
     unsigned tries;
     _Atomic uint64_t bytes;
@@ -88,7 +89,11 @@ void edge_fills_destroy(struct edge_fills *f);
 void edge_fill_ask(struct edge *e, struct net_req *rq, struct str name, struct str path, struct str query,
                    const struct edge_route *route, const struct edge_hit *stale);
 
+/* The same for an object asked for by its digest, which only peers can have. */
+void edge_fill_ask_object(struct edge *e, struct net_req *rq, const struct sha256 *digest);
+
 /* From a worker. */
+struct rt_breaker *edge_fill_breaker(struct edge *e, const char *label); /* of an origin or peer */
 struct edge_origin_state *edge_fill_origin(struct edge *e, const struct edge_fill *f);
 void edge_fill_to(struct edge *e, struct edge_fill *f, enum edge_fill_state state);
 bool edge_fill_wanted(struct edge *e, struct edge_fill *f); /* somebody waits, or was promised an answer */

@@ -9,12 +9,13 @@
 
 #include "services/edge/mbdb_vfs.h"
 
-enum { STEPS_MAX = 100000 };
+enum { STEPS_MAX = 100000, MILLION = 1000000 };
 
 struct edge_mbdb {
     struct edge_mbdb_file file;
     sqlite3 *db;
     sqlite3_stmt *lookup, *all;
+    unsigned patience, left; /* millions of steps */
 };
 
 static const char lookup_sql[] =
@@ -55,12 +56,30 @@ static enum err prepare(struct edge_mbdb *db)
     return ERR_OK;
 }
 
+void edge_mbdb_set_patience(struct edge_mbdb *db, unsigned million_steps)
+{
+    db->patience = million_steps;
+}
+
+static int lose_patience(void *arg)
+{
+    struct edge_mbdb *db = arg;
+    return db->left == 0 || --db->left == 0;
+}
+
+static void be_patient(struct edge_mbdb *db)
+{
+    db->left = db->patience;
+    sqlite3_progress_handler(db->db, MILLION, lose_patience, db);
+}
+
 enum err edge_mbdb_open(int fd, size_t tile_max, enum edge_mbdb_waiting waiting, struct edge_mbdb **out)
 {
     struct edge_mbdb *db = calloc(1, sizeof *db);
     if (!db)
         return ERR_NO_MEMORY;
     db->file = (struct edge_mbdb_file){.fd = dup(fd), .waits = true};
+    db->patience = EDGE_MBDB_PATIENCE;
     enum err e = db->file.fd < 0                                       ? ERR_IO
                  : edge_mbdb_vfs_open(&db->file, &db->db) != SQLITE_OK ? ERR_CORRUPT
                                                                        : ERR_OK;
@@ -238,6 +257,7 @@ enum err edge_mbdb_check(struct edge_mbdb *m, struct edge_pmtiles_header *h, uin
     char format[128] = "";
     int64_t n = 0;
     sqlite3 *db = m->db;
+    be_patient(m);
     if (text_of(db, "format", format, sizeof format) == ERR_CORRUPT)
         return fault(f, "there is no table metadata(name, value)");
     if (plan_has_scan(db))
@@ -247,7 +267,7 @@ enum err edge_mbdb_check(struct edge_mbdb *m, struct edge_pmtiles_header *h, uin
         return fault(f, "the metadata's format is none that is known");
     h->tiles = coding_of(db);
     if (!number_of(db, "SELECT count(*) FROM tiles", &n) || n < 0)
-        return fault(f, "the tiles cannot be counted");
+        return fault(f, m->left ? "the tiles cannot be counted" : "counting the tiles does not end");
     *out_tiles = (uint64_t)n;
     read_bounds(db, h);
     enum err e = read_zooms(db, h, f);
@@ -294,7 +314,7 @@ enum err edge_mbdb_next(struct edge_mbdb *db, struct edge_tile *out_tile, struct
 {
     if (!db->all && sqlite3_prepare_v2(db->db, all_sql, -1, &db->all, NULL) != SQLITE_OK)
         return ERR_CORRUPT;
-    sqlite3_progress_handler(db->db, 0, NULL, NULL);
+    be_patient(db);
     for (;;) {
         int rc = sqlite3_step(db->all);
         if (rc == SQLITE_DONE)

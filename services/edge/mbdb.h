@@ -24,6 +24,10 @@ enum edge_mbdb_waiting { EDGE_MBDB_WAITS, EDGE_MBDB_NEVER_WAITS };
  * for the disk in any case. */
 NODISCARD enum err edge_mbdb_open(int fd, size_t tile_max, enum edge_mbdb_waiting waiting,
                                   struct edge_mbdb **out) RT_BLOCKS;
+/* How much work the statements of a check, and each row of edge_mbdb_next, may be: in millions of SQLite's steps. A view can
+ * be made that never ends. */
+enum { EDGE_MBDB_PATIENCE = 1000 };
+void edge_mbdb_set_patience(struct edge_mbdb *db, unsigned million_steps); /* instead of that */
 void edge_mbdb_close(struct edge_mbdb *db); /* NULL is fine */
 
 /* Everything a mount wants to know; *out_metadata is a JSON object, the caller's to free. */

@@ -381,3 +381,17 @@ void edge_serve(struct edge *e, struct net_req *rq, const struct edge_repr *r, b
     answer(&p, may_block);
     edge_file_unref(file);
 }
+
+void edge_serve_object(struct edge *e, struct net_req *rq, const struct sha256 *digest, uint64_t size,
+                       struct edge_file *file, enum edge_from from, bool may_block)
+{
+    struct edge_repr r = {.digest = *digest,
+                          .size = size,
+                          .type = "application/octet-stream",
+                          .immutable = true,
+                          .from = from,
+                          .max_age_s = 31536000,
+                          .age_s = -1,
+                          .file = file};
+    edge_serve(e, rq, &r, may_block);
+}

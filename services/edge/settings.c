@@ -192,6 +192,40 @@ static enum err make_mount(struct edge_settings *s, struct str item, struct edge
     return ERR_OK;
 }
 
+/* ---- peers ---- */
+
+static enum err make_peers(struct edge_settings *s, const struct edge_config *cfg, char why[200])
+{
+    bool here = !*cfg->peers_self;
+    s->peers = arena_array(&s->arena, cfg->peers_list.n + 1, sizeof *s->peers);
+    s->peer_urls = arena_array(&s->arena, cfg->peers_list.n + 1, sizeof *s->peer_urls);
+    if (!s->peers || !s->peer_urls)
+        return ERR_NO_MEMORY;
+    for (size_t i = 0; i < cfg->peers_list.n; i++) {
+        struct edge_peer *p = &s->peers[i];
+        const char *text = cfg->peers_list.v[i];
+        size_t n = strlen(text);
+        char *url = arena_alloc(&s->arena, n + 2);
+        if (!url)
+            return ERR_NO_MEMORY;
+        snprintf(url, n + 2, "%s%s", text, n && text[n - 1] == '/' ? "" : "/");
+        *p = (struct edge_peer){.url = str_from_c(url)};
+        if (edge_origin_parse(p->url, cfg->fill_loopback_http, &p->origin) != ERR_OK || n > 300)
+            return refuse(why, "peers.list", p->url, "is not https://host[:port]/");
+        snprintf(p->label, sizeof p->label, "%.*s", STR_ARG(p->origin.host_port));
+        p->self = strcmp(text, cfg->peers_self) == 0;
+        here = here || p->self;
+        s->peer_urls[s->peers_n++] = p->url;
+    }
+    s->by_digest = (struct edge_route){.prefix = STR(""),
+                                       .url = STR(""),
+                                       .label = "peers",
+                                       .timeout_ms = cfg->peers_timeout,
+                                       .max_bytes = cfg->peers_max_bytes,
+                                       .manifest = true};
+    return here ? ERR_OK : refuse(why, "peers.self", str_from_c(cfg->peers_self), "is not in peers.list");
+}
+
 /* ---- networks ---- */
 
 static enum err parse_cidrs(struct edge_settings *s, const char *key, struct conf_strs list,
@@ -244,6 +278,8 @@ enum err edge_settings_make(const struct edge_config *cfg, const char *data_dir,
         return ERR_NO_MEMORY;
     arena_init(&s->arena, 16 << 10, 256 << 20);
     enum err e = make_lists(s, cfg, why);
+    if (e == ERR_OK)
+        e = make_peers(s, cfg, why);
     if (e == ERR_OK)
         e = parse_cidrs(s, "http.trusted_proxies", cfg->trusted_proxies, &s->proxies, why);
     if (e == ERR_OK)

@@ -42,6 +42,7 @@ struct edge_hit {
     uint64_t size, since_s;
     int64_t fetched_ms, valid_until_ms; /* 0: for ever */
     char mime[EDGE_MIME_MAX + 1], etag[EDGE_ETAG_MAX + 1];
+    bool nameless; /* asked for by its digest */
 };
 bool edge_store_find(struct edge_store *s, struct str name, struct edge_hit *out);
 bool edge_store_has(struct edge_store *s, const struct sha256 *digest, uint64_t *out_size);
@@ -67,8 +68,8 @@ uint64_t edge_store_pack_since(struct edge *e, const char *name, const struct sh
 struct edge_commit {
     _Atomic unsigned refs;
     struct rt_oneshot done;
-    char tmp[STORE_PATH_MAX]; /* "": the object is there already, or only the ref is renewed */
-    bool renew, drop_ref;
+    char tmp[STORE_PATH_MAX];  /* "": the object is there already, or only the ref is renewed */
+    bool nameless;             /* no record: the object alone */
     struct edge_record record; /* PUT_REF, RENEW or DEL_REF; texts point into name, mime, etag */
     char name[EDGE_NAME_QUERY_MAX + 1], mime[EDGE_MIME_MAX + 1], etag[EDGE_ETAG_MAX + 1];
     enum err result;

@@ -150,6 +150,15 @@ static bool low_on_space(struct edge_store *s)
 RT_BLOCKS
 static void evict(struct edge_store *s, bool force);
 
+/* An object nobody has a name for; after a restart the scrub finds it again. */
+static enum err adopt(struct edge_store *s, const struct sha256 *digest, uint64_t size)
+{
+    rt_lock_take(&s->refs);
+    enum err e = edge_catalog_adopt(&s->catalog, digest, size, (uint32_t)(edge_now_ms(s->e) / 1000));
+    rt_lock_release(&s->refs);
+    return e;
+}
+
 void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n)
 {
     const struct edge_record *records[64];
@@ -160,12 +169,14 @@ void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n
         struct edge_commit *c = list[i];
         c->result = low && c->tmp[0] ? ERR_NO_SPACE : place_object(s, c);
         set_since(s, &c->record);
-        if (c->result == ERR_OK)
+        if (c->result == ERR_OK && c->nameless)
+            c->result = adopt(s, &c->record.digest, c->record.size);
+        else if (c->result == ERR_OK)
             records[good++] = &c->record;
     }
     enum err e = write_records(s, records, good);
     for (size_t i = 0; i < n; i++) {
-        if (list[i]->result == ERR_OK)
+        if (list[i]->result == ERR_OK && !list[i]->nameless)
             list[i]->result = e;
         else if (list[i]->tmp[0] && store_disk_unlink(s->disk, list[i]->tmp) != ERR_OK)
             obs_log(svc_log(s->e->svc), OBS_WARN, "temp_left", OBS_END);
@@ -307,11 +318,8 @@ void edge_store_do(struct edge_store *s, struct edge_store_op *op)
             obs_log(svc_log(s->e->svc), OBS_WARN, "pack_since_not_kept", OBS_END);
         return;
     case EDGE_OP_ADOPT:
-        rt_lock_take(&s->refs);
-        if (edge_catalog_adopt(&s->catalog, &op->digest, op->number,
-                               (uint32_t)(edge_now_ms(s->e) / 1000)) != ERR_OK)
+        if (adopt(s, &op->digest, op->number) != ERR_OK)
             obs_counter_inc(obs_counter_nth(s->e->m[EDGE_M_cas_writes], 2));
-        rt_lock_release(&s->refs);
         return;
     }
 }

@@ -19,8 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *text = malloc(size);
     CHECK(text != NULL);
     memcpy(text, data + 1, size - 1);
-    struct str parts[4] = {{0}}, rest = {text, size - 1};
-    for (size_t i = 0; i < 4; i++) {
+    struct str parts[6] = {{0}}, rest = {text, size - 1};
+    for (size_t i = 0; i < 6; i++) {
         const char *nl = rest.n ? memchr(rest.p, '\n', rest.n) : NULL;
         size_t n = nl ? (size_t)(nl - rest.p) : rest.n;
         parts[i] = (struct str){rest.p, n};
@@ -31,10 +31,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .if_range = parts[1].n ? parts[1] : (struct str){NULL, 0},
         .if_none_match = parts[2].n ? parts[2] : (struct str){NULL, 0},
         .if_modified_since = parts[3],
+        .if_match = parts[4].n ? parts[4] : (struct str){NULL, 0},
+        .if_unmodified_since = parts[5].n ? parts[5] : (struct str){NULL, 0},
         .is_get = true,
     };
     struct net_validator v = {.etag = {STR("\"a\""), false}, .modified_s = 784111777};
-    (void)net_conditions_check(&c, &v, 1794700000);
+    bool match = false;
+    enum net_condition verdict = net_conditions_check(&c, &v, 1794700000);
+    if (c.if_match.p && net_etag_list_has(c.if_match, &v.etag, true, &match) != ERR_OK)
+        CHECK(verdict == NET_CONDITION_BAD);
+    else if (c.if_match.p && !match)
+        CHECK(verdict == NET_CONDITION_FAILED);
     struct net_range r[16];
     size_t n = 0;
     if (net_range_read(&c, &v, 1794700000, length, NULL, r, &n) == NET_RANGE_PARTS) {

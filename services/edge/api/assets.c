@@ -1,11 +1,12 @@
 /*
  * GET /edge/assets/{path…}: directory packs in their order, then the store, then (live) a fill.
- * GET /edge/cas/{hex}: an object by its digest; never fills.
+ * GET /edge/cas/{hex}: an object by its digest; filled from peers where there are any, never from an origin.
  */
 #include "base/hex.h"
 #include "services/edge/api/api.h"
 #include "services/edge/fills.h"
 #include "services/edge/pack.h"
+#include "services/edge/peers.h"
 #include "services/edge/serve.h"
 
 struct member_call {
@@ -149,20 +150,6 @@ void edge_get_asset(struct net_req *rq, void *ctx)
 
 /* ---- by digest ---- */
 
-static void serve_object(struct edge *e, struct net_req *rq, const struct sha256 *digest, uint64_t size,
-                         struct edge_file *file, bool may_block)
-{
-    struct edge_repr r = {.digest = *digest,
-                          .size = size,
-                          .type = "application/octet-stream",
-                          .immutable = true,
-                          .from = EDGE_FROM_CAS,
-                          .max_age_s = 31536000,
-                          .age_s = -1,
-                          .file = file};
-    edge_serve(e, rq, &r, may_block);
-}
-
 static void object_later(struct edge *e, struct net_req *rq, void *arg, unsigned reader) RT_UNCHECKED
 {
     struct sha256 digest = *(struct sha256 *)arg;
@@ -170,9 +157,16 @@ static void object_later(struct edge *e, struct net_req *rq, void *arg, unsigned
     (void)reader;
     enum err err = edge_store_open(e->store, &digest, false, &file);
     if (err == ERR_OK)
-        serve_object(e, rq, &digest, file->size, file, true);
+        edge_serve_object(e, rq, &digest, file->size, file, EDGE_FROM_CAS, true);
     else
         edge_refuse_after(e, rq, ERR_UNAVAILABLE, EDGE_R_CAS, "the object cannot be read", 1);
+}
+
+/* A node that asks us for an object has its reasons; asking others in its place would go round in circles. */
+static bool may_ask_peers(struct edge *e, struct net_req *rq)
+{
+    return edge_config(e)->mode == EDGE_LIVE && edge_settings(e)->peers_n > 0 &&
+           !net_req_header(rq, EDGE_PEER_HEADER).p;
 }
 
 void edge_get_object(struct net_req *rq, void *ctx)
@@ -184,10 +178,13 @@ void edge_get_object(struct net_req *rq, void *ctx)
     if (!digest || hex_decode(net_req_param_raw(rq, "digest"), digest->b, 32) != ERR_OK)
         edge_refuse(e, rq, ERR_BAD_REQUEST, EDGE_R_BAD_REQUEST,
                     "an object is named by 64 lower-case hex digits");
-    else if (!edge_store_has(e->store, digest, &size))
-        edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE, "there is no such object");
-    else if (edge_store_open_now(e->store, digest, &file) == ERR_OK)
-        serve_object(e, rq, digest, size, file, false);
+    else if (!edge_store_has(e->store, digest, &size)) {
+        if (may_ask_peers(e, rq))
+            edge_fill_ask_object(e, rq, digest);
+        else
+            edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE, "there is no such object");
+    } else if (edge_store_open_now(e->store, digest, &file) == ERR_OK)
+        edge_serve_object(e, rq, digest, size, file, EDGE_FROM_CAS, false);
     else
         edge_defer(e, rq, object_later, NULL, digest);
 }

@@ -16,7 +16,8 @@ static const struct {
                                             BIT(EDGE_FILL_QUEUED)},
     [EDGE_FILL_BACKOFF] = {"backoff", BIT(EDGE_FILL_FETCHING) | BIT(EDGE_FILL_FAILED) |
                                           BIT(EDGE_FILL_CANCELED) | BIT(EDGE_FILL_QUEUED)},
-    [EDGE_FILL_COMMITTING] = {"committing", BIT(EDGE_FILL_DONE) | BIT(EDGE_FILL_FAILED)},
+    [EDGE_FILL_COMMITTING] = {"committing", BIT(EDGE_FILL_DONE) | BIT(EDGE_FILL_FAILED) |
+                                                BIT(EDGE_FILL_QUEUED)}, /* its worker failed: handed back */
     [EDGE_FILL_DONE] = {"done", 0},
     [EDGE_FILL_FAILED] = {"failed", 0},
     [EDGE_FILL_CANCELED] = {"canceled", 0},

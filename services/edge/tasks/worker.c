@@ -1,5 +1,5 @@
 /*
- * worker: one fill at a time. Fetch into a temporary file, hashing on the way; try again after a timeout, 503 or 504 with
+ * worker: one fill at a time. Ask peers for what is known by its digest, else the origin: fetch into a temporary file, hashing on the way; try again after a timeout, 503 or 504 with
  * the back-off of core/retry.h; follow redirects only below configured origins; check everything; hand the file to
  * cas_writer; answer whoever waits. A worker that fails hands its job back, so nothing is lost and nothing answered twice.
  */
@@ -10,6 +10,7 @@
 #include "net/http_range.h"
 #include "services/edge/fetch.h"
 #include "services/edge/fills.h"
+#include "services/edge/peers.h"
 #include "store/file_replace.h"
 
 enum { COMMIT_MS = 1000, HEADERS_MAX = 8 };
@@ -63,20 +64,27 @@ static void make_headers(const struct job *j, const char *lines[HEADERS_MAX], ch
 }
 
 RT_BLOCKS
-static enum edge_got get_once(struct job *j)
+static enum err open_tmp(struct job *j, struct store_file **out)
 {
     struct edge_store *s = j->e->store;
+    drop_tmp(j);
+    snprintf(j->tmp, sizeof j->tmp, "%.440s/cas/tmp/%s-%llu", s->dir, rt_task_name(j->self),
+             (unsigned long long)atomic_fetch_add(&s->tmp_serial, 1));
+    enum err err = store_file_open(s->disk, j->tmp, STORE_WRITE | STORE_CREATE | STORE_TRUNC, out);
+    if (err != ERR_OK)
+        j->tmp[0] = 0;
+    return err;
+}
+
+RT_BLOCKS
+static enum edge_got get_once(struct job *j)
+{
     struct edge_origin_state *o = edge_fill_origin(j->e, j->f);
     const char *lines[HEADERS_MAX];
     char room[3][400];
     struct store_file *to;
-    drop_tmp(j);
-    snprintf(j->tmp, sizeof j->tmp, "%.440s/cas/tmp/%s-%llu", s->dir, rt_task_name(j->self),
-             (unsigned long long)atomic_fetch_add(&s->tmp_serial, 1));
-    if (store_file_open(s->disk, j->tmp, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &to) != ERR_OK) {
-        j->tmp[0] = 0;
+    if (open_tmp(j, &to) != ERR_OK)
         return EDGE_GOT_DISK;
-    }
     make_headers(j, lines, room);
     atomic_store(&j->f->bytes, 0);
     obs_counter_inc(o->attempts);
@@ -223,7 +231,8 @@ static struct edge_outcome fetch_with_retries(struct job *j)
                                cfg->retry_jitter};
     for (unsigned n = 0;; n++) {
         bool off_list;
-        edge_fill_to(j->e, j->f, EDGE_FILL_FETCHING);
+        if (n)
+            edge_fill_to(j->e, j->f, EDGE_FILL_FETCHING);
         j->f->tries++;
         enum edge_got got = try_once(j, &off_list);
         struct edge_outcome o = judge(j, got, off_list);
@@ -249,6 +258,7 @@ static struct edge_commit *commit_make(struct job *j, enum edge_record_type type
         return NULL;
     atomic_init(&c->refs, 2);
     rt_oneshot_init(&c->done);
+    c->nameless = f->nameless;
     snprintf(c->name, sizeof c->name, "%s", f->name);
     c->record = (struct edge_record){.type = type,
                                      .name = str_from_c(c->name),
@@ -299,10 +309,51 @@ static struct edge_outcome commit(struct job *j, enum edge_record_type type)
     return o;
 }
 
+/* ---- from peers ---- */
+
+/* The object into a temporary file, if a peer has it. ERR_NOT_FOUND: the origin must be asked. */
+RT_BLOCKS
+static enum err fetch_from_peers(struct job *j)
+{
+    struct store_file *to;
+    if (!j->f->has_digest || edge_settings(j->e)->peers_n == 0)
+        return ERR_NOT_FOUND;
+    enum err err = open_tmp(j, &to);
+    if (err != ERR_OK)
+        return ERR_IO;
+    err = edge_peers_fetch(j->e, j->client, j->self, j->f, to, &j->a);
+    if (err == ERR_OK && store_file_sync(to) != ERR_OK)
+        err = ERR_IO;
+    store_file_close(to);
+    if (err == ERR_OK) { /* how the origin would name it is not known */
+        j->a.etag_seen = false;
+        j->a.type[0] = 0;
+        j->a.status = 200;
+    } else
+        drop_tmp(j);
+    return err;
+}
+
 /* An object nobody could ever serve from memory is not worth the room. */
 static bool too_large_for_memory(const struct job *j)
 {
     return svc_amnesia(j->e->svc) && j->a.bytes > edge_config(j->e)->cas_amnesia / 4;
+}
+
+/* Peers first, where the digest is known; then the origin, where there is one. */
+RT_BLOCKS
+static struct edge_outcome fetch(struct job *j)
+{
+    edge_fill_to(j->e, j->f, EDGE_FILL_FETCHING);
+    enum err err = fetch_from_peers(j);
+    if (err == ERR_OK)
+        return outcome(ERR_OK, EDGE_R_NONE, "");
+    if (err == ERR_CANCELED)
+        return interrupted;
+    if (err == ERR_IO)
+        return outcome(ERR_UNAVAILABLE, EDGE_R_CAS, "the store cannot be written");
+    return j->f->nameless ? outcome(ERR_NOT_FOUND, EDGE_R_NONE, "neither this node nor its peers have it")
+                          : fetch_with_retries(j);
 }
 
 RT_BLOCKS
@@ -314,7 +365,7 @@ static struct edge_outcome fill(struct job *j)
         edge_fill_to(j->e, j->f, EDGE_FILL_COMMITTING);
         return commit(j, EDGE_PUT_REF); /* known under another name: no GET */
     }
-    struct edge_outcome o = fetch_with_retries(j);
+    struct edge_outcome o = fetch(j);
     if (o.err == ERR_OK && j->a.status == 200 && too_large_for_memory(j))
         o = outcome(ERR_UNAVAILABLE, EDGE_R_AMNESIA, "the object is too large to be kept in memory");
     if (o.err != ERR_OK && !(o.err == ERR_NOT_FOUND && j->f->has_stale))

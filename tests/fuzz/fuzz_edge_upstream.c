@@ -1,0 +1,29 @@
+/* Heads of origins' answers from anywhere: every text ends, every bound holds, and a status line forgets what came before. */
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/str.h"
+#include "services/edge/core/upstream.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct edge_answer *a = malloc(sizeof *a);
+    struct str rest = {(const char *)data, size}, line;
+    CHECK(a != NULL);
+    *a = (struct edge_answer){.declared = -1};
+    while (rest.p) {
+        rest = str_cut(rest, '\n', &line);
+        edge_upstream_line(a, line);
+        CHECK(memchr(a->etag, 0, sizeof a->etag) && memchr(a->type, 0, sizeof a->type) &&
+              memchr(a->location, 0, sizeof a->location));
+        CHECK(!a->etag_seen || strlen(a->etag) <= EDGE_ETAG_MAX);
+        CHECK(a->declared >= -1);
+        if (str_starts(line, STR("HTTP/")))
+            CHECK(!a->etag[0] && !a->type[0] && !a->location[0] && !a->no_store && !a->coded &&
+                  a->declared == -1);
+    }
+    free(a);
+    return 0;
+}
