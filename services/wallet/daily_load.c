@@ -42,7 +42,67 @@ static void load_end(struct load *l, uint32_t state)
             OBS_BOOL("ok", state == LOADED), OBS_U64("from_seq", l->from), OBS_U64("to_seq", l->head),
             OBS_END);
     free(l);
+    rt_lock_take(&w->daily_waiters_lock);
     os_a32_store(&w->daily_loaded, state, memory_order_release);
+    struct wallet_patient *all = w->daily_waiters;
+    w->daily_waiters = NULL;
+    for (struct wallet_patient *p = all; p; p = p->next)
+        p->linked = false;
+    rt_lock_release(&w->daily_waiters_lock);
+    while (all) {
+        struct wallet_patient *next = all->next; /* once posted, its memory may go */
+        all->loaded = state == LOADED;
+        net_loop_post(net_req_loop(all->rq), &all->msg);
+        all = next;
+    }
+}
+
+/* ---- who waits for it ---- */
+
+static void waited(struct net_msg *m)
+{
+    struct wallet_patient *p =
+        (struct wallet_patient *)(void *)((char *)m - offsetof(struct wallet_patient, msg));
+    net_timer_cancel(net_req_loop(p->rq), &p->timer);
+    p->go(p);
+}
+
+static void waited_too_long(struct net_timer *timer)
+{
+    struct wallet_patient *p =
+        (struct wallet_patient *)(void *)((char *)timer - offsetof(struct wallet_patient, timer));
+    struct wallet *w = p->w;
+    rt_lock_take(&w->daily_waiters_lock);
+    bool mine = p->linked;
+    if (mine) {
+        struct wallet_patient **at = &w->daily_waiters;
+        while (*at != p)
+            at = &(*at)->next;
+        *at = p->next;
+        p->linked = false;
+    }
+    rt_lock_release(&w->daily_waiters_lock);
+    if (mine) /* otherwise the message is on its way */
+        p->go(p);
+}
+
+bool wallet_daily_await(struct wallet *w, struct wallet_patient *p, struct deadline by)
+{
+    p->w = w;
+    p->loaded = false;
+    p->msg.fn = waited;
+    p->timer.fn = waited_too_long;
+    rt_lock_take(&w->daily_waiters_lock);
+    bool loading = os_a32_load(&w->daily_loaded, memory_order_acquire) == LOADING;
+    if (loading) {
+        p->linked = true;
+        p->next = w->daily_waiters;
+        w->daily_waiters = p;
+        net_timer_set(net_req_loop(p->rq), &p->timer,
+                      by.at_ns); /* its own loop's: nobody else runs on it now */
+    }
+    rt_lock_release(&w->daily_waiters_lock);
+    return loading;
 }
 
 static void count(struct wallet *w, const struct ledger_entry *e, int64_t day)

@@ -219,6 +219,7 @@ static enum err wallet_open(struct svc *s, void **out_state)
     rt_lock_init(&w->jobs_lock, "jobs", 44);
     rt_lock_init(&w->tomb_lock, "tombstones", 45);
     rt_lock_init(&w->policy_lock, "cfg_snapshot", 10);
+    rt_lock_init(&w->daily_waiters_lock, "daily_waiters", 47);
     rt_lock_init(&w->roots_lock, "roots", 43);
     rt_lock_init(&w->streams_lock, "streams", 46);
     struct rt_breaker_spec spec = breaker_spec(cfg);

@@ -47,8 +47,8 @@ void wallet_call_end(struct wallet *w, enum wallet_call call, const struct ledge
     bool failed = a->outcome == LEDGER_UNKNOWN ||
                   (a->outcome == LEDGER_REFUSED && (a->status == 0 || a->status >= 500));
     bool neutral = a->outcome == LEDGER_REFUSED && (a->status == 429 || a->err == ERR_BUSY);
-    if (a->outcome == LEDGER_UNKNOWN && a->err == ERR_TIMEOUT)
-        obs_counter_inc(obs_counter_nth(w->m[WALLET_M_io_timeouts], 3));
+    if (a->err == ERR_TIMEOUT && a->outcome != LEDGER_ANSWERED) /* refused: not a byte was sent */
+        obs_counter_inc(obs_counter_nth(w->m[WALLET_M_io_timeouts], a->outcome == LEDGER_UNKNOWN ? 3 : 2));
     /* The prober reports its own: while half open, only probes decide. */
     if (call != WALLET_CALL_HEAD && rt_breaker_state(&w->breaker, now) == RT_BREAKER_CLOSED) {
         uint64_t before = rt_breaker_opened(&w->breaker);

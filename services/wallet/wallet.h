@@ -156,6 +156,8 @@ struct wallet {
     struct wallet_flights flights[WALLET_FLIGHT_STRIPES];
     struct wallet_stripe daily[WALLET_DAILY_STRIPES];
     struct os_a32 daily_loaded; /* release by who loaded; acquire by who asks */
+    struct rt_lock daily_waiters_lock;
+    struct wallet_patient *daily_waiters;
     struct rt_lock tomb_lock;
     struct wallet_tombs tombs;
     struct rt_lock policy_lock;
@@ -173,6 +175,8 @@ struct wallet {
     struct wallet_roots roots;
 
     struct rt_bcast *events, *ledger_bus;
+    struct os_count events_read, bus_read; /* how far their readers are: published - read waits */
+    uint64_t http_timeouts_seen[2];        /* read, write: what of the listener's has been counted */
     struct rt_lock streams_lock;
     struct wallet_audit_stream *streams;
     size_t n_streams;
@@ -242,8 +246,22 @@ void wallet_reservations_back(struct wallet *w, const struct wallet_reservation 
                               struct money amount, bool used);
 
 /* ---- daily allowances (daily_load.c) ---- */
+/* A request that waits until it is known what was spent today. In the request's memory; go runs on its loop, once. */
+struct wallet_patient {
+    struct net_msg msg;
+    struct net_timer timer;
+    struct net_req *rq;
+    struct wallet *w;
+    struct wallet_patient *next; /* daily_waiters lock */
+    bool linked;                 /* daily_waiters lock */
+    bool loaded;
+    void (*go)(struct wallet_patient *p); /* loaded: false when its time ran out or the ledger did not say */
+};
+
 /* Whether it is known what was spent today before this process began; asks the ledger when it is not. */
 bool wallet_daily_ready(struct wallet *w);
+/* Waits for that. False: it is known by now, or nobody is asking; go will not run. On the request's loop. */
+bool wallet_daily_await(struct wallet *w, struct wallet_patient *p, struct deadline by);
 struct money wallet_daily_before(struct wallet *w, bool issue, struct str account, struct str asset,
                                  int64_t day);
 

@@ -179,6 +179,7 @@ static void submit(struct wallet_post *p, struct wallet_job *j, struct wallet_ti
     if (e == ERR_OK)
         return;
     obs_counter_inc(obs_counter_nth(w->m[WALLET_M_busy_rejections], kind));
+    obs_counter_add(obs_counter_nth(w->m[WALLET_M_queue_dropped], 0), e == ERR_BUSY);
     wallet_answer_problem(&j->answer, e == ERR_BUSY ? ERR_BUSY : ERR_DRAINING,
                           e == ERR_BUSY ? "the work queue is full" : "the service is shutting down");
     if (e == ERR_BUSY)
@@ -208,10 +209,11 @@ static void go(struct wallet_post *p)
         known(p, k, t, str_of(receipt, n));
         return;
     }
-    if (wallet_post_limits(p) != ERR_OK) {
+    enum wallet_limits limits = wallet_post_limits(p);
+    if (limits == WALLET_LIMITS_REFUSED)
         wallet_post_free(p);
+    if (limits != WALLET_LIMITS_OK)
         return;
-    }
     const char *shed = wallet_shed(w);
     struct wallet_job *j = shed ? NULL : wallet_job_new(w);
     if (j) {

@@ -290,15 +290,12 @@ static enum err judge(struct wallet_post *p, struct wallet_rule *out_rule)
     return e;
 }
 
-enum err wallet_post_limits(struct wallet_post *p)
+/* What no amount of waiting changes: the same account twice, more than the hold, the policy, the ceiling. */
+static enum err fixed_limits(struct wallet_post *p, struct wallet_rule *out_rule)
 {
     const struct wallet_config *cfg = wallet_config(p->w);
     struct money amount = wallet_post_amount(p);
-    struct wallet_rule rule;
-    struct auth_daily daily;
     enum err e;
-    p->now_ms = clock_wall_ms(svc_clock(p->w->svc));
-    p->day = p->now_ms / 86400000;
     if (p->op.from.p && p->op.to.p && str_eq(p->op.from, p->op.to)) {
         wallet_refuse_details(p->w, p->rq, ERR_UNPROCESSABLE, "payer and payee are the same account",
                               "{\"member\":\"to\",\"reason\":\"same_account\"}");
@@ -309,30 +306,66 @@ enum err wallet_post_limits(struct wallet_post *p)
                               "{\"member\":\"amount\",\"reason\":\"over_hold\"}");
         return ERR_UNPROCESSABLE;
     }
-    if ((e = judge(p, &rule)) != ERR_OK)
+    if ((e = judge(p, out_rule)) != ERR_OK)
         return e;
     if (money_cmp(amount, cfg->max_amount_per_op) > 0)
         return refuse_limit(p, "max_amount_per_op", cfg->max_amount_per_op);
-    if (p->settles_hold)
-        return ERR_OK;
-    bool limited = rule.has_daily || auth_cap_daily(p->cap, 0, &daily);
-    if (limited && !wallet_daily_ready(p->w)) {
-        wallet_refuse_details(p->w, p->rq, ERR_UNAVAILABLE, "what was spent today is still being added up",
-                              "{\"svc\":\"ledger\",\"reason\":\"limits_loading\"}");
-        return ERR_UNAVAILABLE;
-    }
-    for (size_t i = 0; i < AUTH_DAILY_MAX && auth_cap_daily(p->cap, i, &daily); i++)
-        if ((e = reserve(p, bytes_of(daily.counter.b, sizeof daily.counter.b), daily.limit, "cap_daily")) !=
-            ERR_OK)
-            goto back;
-    if (rule.has_daily) {
-        struct str name = p->op.kind == WALLET_ISSUE ? STR("policy/issue") : STR("policy/spend");
-        if ((e = reserve(p, bytes_of_str(name), rule.daily, "policy_daily")) != ERR_OK)
-            goto back;
-    }
     return ERR_OK;
-back:
-    wallet_reservations_back(p->w, p->daily, p->n_daily, p->day, amount, false);
-    p->n_daily = 0;
+}
+
+static enum err reserve_all(struct wallet_post *p, const struct wallet_rule *rule)
+{
+    struct auth_daily daily;
+    enum err e = ERR_OK;
+    for (size_t i = 0; e == ERR_OK && i < AUTH_DAILY_MAX && auth_cap_daily(p->cap, i, &daily); i++)
+        e = reserve(p, bytes_of(daily.counter.b, sizeof daily.counter.b), daily.limit, "cap_daily");
+    if (e == ERR_OK && rule->has_daily) {
+        struct str name = p->op.kind == WALLET_ISSUE ? STR("policy/issue") : STR("policy/spend");
+        e = reserve(p, bytes_of_str(name), rule->daily, "policy_daily");
+    }
+    if (e != ERR_OK) {
+        wallet_reservations_back(p->w, p->daily, p->n_daily, p->day, wallet_post_amount(p), false);
+        p->n_daily = 0;
+    }
     return e;
+}
+
+/* Everything may be different now: it begins again with the key. */
+static void limits_known(struct wallet_patient *patient)
+{
+    struct wallet_post *p =
+        (struct wallet_post *)(void *)((char *)patient - offsetof(struct wallet_post, patient));
+    p->told_loading = !patient->loaded;
+    p->go(p);
+}
+
+static enum wallet_limits await_limits(struct wallet_post *p)
+{
+    p->patient.rq = p->rq;
+    p->patient.go = limits_known;
+    if (!p->told_loading && wallet_daily_await(p->w, &p->patient, wallet_deadline(p->w, p->rq)))
+        return WALLET_LIMITS_WAITS;
+    if (wallet_daily_ready(p->w)) /* between two looks */
+        return WALLET_LIMITS_OK;
+    wallet_refuse_details(p->w, p->rq, ERR_UNAVAILABLE, "what was spent today is still being added up",
+                          "{\"svc\":\"ledger\",\"reason\":\"limits_loading\"}");
+    return WALLET_LIMITS_REFUSED;
+}
+
+enum wallet_limits wallet_post_limits(struct wallet_post *p)
+{
+    struct wallet_rule rule;
+    struct auth_daily daily;
+    p->now_ms = clock_wall_ms(svc_clock(p->w->svc));
+    p->day = p->now_ms / 86400000;
+    if (fixed_limits(p, &rule) != ERR_OK)
+        return WALLET_LIMITS_REFUSED;
+    if (p->settles_hold || (!rule.has_daily && !auth_cap_daily(p->cap, 0, &daily)))
+        return WALLET_LIMITS_OK;
+    if (!wallet_daily_ready(p->w)) {
+        enum wallet_limits known = await_limits(p);
+        if (known != WALLET_LIMITS_OK)
+            return known;
+    }
+    return reserve_all(p, &rule) == ERR_OK ? WALLET_LIMITS_OK : WALLET_LIMITS_REFUSED;
 }

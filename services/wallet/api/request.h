@@ -22,6 +22,8 @@ struct wallet_post {
     bool simulated;
     void (*go)(struct wallet_post *p); /* when everything above is known and allowed */
     /* The reservations made for it. */
+    struct wallet_patient patient; /* waits for what was spent today */
+    bool told_loading;             /* it has waited, and that was in vain */
     struct wallet_reservation daily[WALLET_RESERVATIONS_MAX];
     size_t n_daily;
     int64_t day, now_ms;
@@ -41,7 +43,11 @@ void wallet_post_spell(struct wallet_post *p);
 /* The account whose allowance and policy count, and the amount. */
 struct str wallet_post_actor(const struct wallet_post *p);
 struct money wallet_post_amount(const struct wallet_post *p);
-/* Policy, ceilings, daily allowances (reserved unless it is simulated). A refusal has been sent. */
-NODISCARD enum err wallet_post_limits(struct wallet_post *p);
+/*
+ * Policy, ceilings, daily allowances (reserved unless it is simulated). REFUSED: the refusal has been sent, free it.
+ * WAITS: what was spent today is still being added up; p->go runs again when it is, within the request's deadline.
+ */
+enum wallet_limits { WALLET_LIMITS_OK, WALLET_LIMITS_REFUSED, WALLET_LIMITS_WAITS };
+NODISCARD enum wallet_limits wallet_post_limits(struct wallet_post *p);
 
 #endif

@@ -293,6 +293,7 @@ static void go(struct wallet_post *p)
         would_replay(p, str_of(receipt, n));
         return;
     }
+    enum wallet_limits limits = WALLET_LIMITS_REFUSED;
     const char *shed = wallet_shed(w);
     struct sim *s = arena_zalloc(net_req_arena(p->rq), sizeof *s);
     if (claim == WALLET_CLAIM_OTHER)
@@ -300,8 +301,10 @@ static void go(struct wallet_post *p)
     else if (claim == WALLET_CLAIM_OPEN)
         wallet_refuse_details(w, p->rq, ERR_IN_FLIGHT, "this key is on its way already",
                               "{\"txid\":\"%s\"}", p->txid);
-    else if (wallet_post_limits(p) != ERR_OK)
-        ; /* it has been told */
+    else if ((limits = wallet_post_limits(p)) != WALLET_LIMITS_OK) {
+        if (limits == WALLET_LIMITS_WAITS)
+            return;
+    } /* else it has been told */
     else if (shed)
         wallet_api_down(w, p->rq, ERR_UNAVAILABLE);
     else if (!s)

@@ -144,6 +144,8 @@ enum err wallet_audit_run(struct rt_task *self, void *arg)
         /* Events are only made while somebody listens. */
         if (readers && !sub)
             sub = rt_bcast_subscribe(w->events, NULL, NULL);
+        if (!sub) /* nothing waits for anybody */
+            os_count_set(&w->events_read, rt_bcast_stats(w->events).published);
         if (!readers && sub) {
             rt_bcast_unsubscribe(sub);
             sub = NULL;
@@ -158,8 +160,10 @@ enum err wallet_audit_run(struct rt_task *self, void *arg)
             struct wallet_event *ev = item;
             tell_all(w, bytes_of(ev->text, ev->n), false);
             wallet_event_unref(ev);
+            os_count_add(&w->events_read, 1);
         } else if (e == ERR_LAGGED) {
             uint64_t lost = rt_bcast_take_lost(sub);
+            os_count_add(&w->events_read, lost);
             obs_counter_add(obs_counter_nth(w->m[WALLET_M_bus_lagged], 0), lost);
             obs_counter_add(obs_counter_nth(w->m[WALLET_M_queue_dropped], 1), lost);
         } else if (e == ERR_TIMEOUT)

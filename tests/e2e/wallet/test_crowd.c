@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,9 +170,58 @@ RT_UNCHECKED static void a_thousand_clients_repeat_steal_and_pipeline(void **sta
     wallet_rig_close(&rig);
 }
 
+static atomic_bool enough;
+
+RT_UNCHECKED static void *pay_all_the_time(void *arg)
+{
+    struct wallet_load_spec *spec = ((void **)arg)[0];
+    wallet_load_run(spec, ((void **)arg)[1]);
+    return NULL;
+}
+
+/* DRAINS=1000 for the long one. */
+RT_UNCHECKED static void drained_again_and_again_under_load_nothing_is_unknown(void **state)
+{
+    int rounds = getenv("DRAINS") ? atoi(getenv("DRAINS")) : 8;
+    enum { STRANDS = 32 };
+    (void)state;
+    wallet_rig_open(&rig, NULL, 0);
+    fund((unsigned)rounds * STRANDS);
+    for (int round = 0; round < rounds; round++) {
+        struct wallet_load_result r;
+        char run[16];
+        snprintf(run, sizeof run, "d%d", round);
+        struct wallet_load_spec spec = {.port = (uint16_t)svc_port(rig.svc),
+                                        .token = rig.token,
+                                        .run = run,
+                                        .conns = STRANDS,
+                                        .payers = STRANDS,
+                                        .first_payer = (unsigned)round * STRANDS,
+                                        .ms = 60000,
+                                        .stop = &enough};
+        void *both[2] = {&spec, &r};
+        pthread_t load;
+        uint64_t before = mem_ledger_units(rig.ledger);
+        atomic_store(&enough, false);
+        pthread_create(&load, NULL, pay_all_the_time, both);
+        struct deadline by = deadline_in_ms(10000);
+        while (mem_ledger_units(rig.ledger) < before + 200 && !deadline_passed(by))
+            ;
+        assert_int_equal(svc_drain(rig.svc), 0); /* what the process would exit with */
+        atomic_store(&enough, true);
+        pthread_join(load, NULL);
+        assert_int_equal(r.pending + r.other, 0);
+        assert_nothing_lost(&r, STRANDS, (unsigned)round * STRANDS);
+        free(r.acked);
+        wallet_rig_restart(&rig, NULL, 0);
+    }
+    wallet_rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(drained_again_and_again_under_load_nothing_is_unknown),
         cmocka_unit_test(ten_times_too_much_is_refused_at_once_and_costs_no_goodput),
         cmocka_unit_test(a_thousand_clients_repeat_steal_and_pipeline),
     };

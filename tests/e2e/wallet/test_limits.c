@@ -50,15 +50,6 @@ RT_UNCHECKED static void fund(void)
     assert_int_equal(a.status, 200);
 }
 
-/* What was spent before the start is added up first; that is told as 503 for a moment. */
-RT_UNCHECKED static void pay_settled(const char *key, const char *token, int amount, int nonce,
-                                     struct rig_answer *out)
-{
-    do
-        pay(key, token, amount, nonce, out);
-    while (out->status == 503);
-}
-
 RT_UNCHECKED static void a_daily_caveat_is_shared_by_all_tokens_narrowed_from_it(void **state)
 {
     char daily[4096], narrow[4096];
@@ -67,26 +58,52 @@ RT_UNCHECKED static void a_daily_caveat_is_shared_by_all_tokens_narrowed_from_it
     fund();
     rig_narrow(&rig, caveats, 1, daily);
     rig_narrow(&rig, caveats, 2, narrow);
-    pay_settled("k1", daily, 60, 1, &a);
+    pay("k1", daily, 60, 1, &a);
     assert_int_equal(a.status, 200);
-    pay_settled("k1", daily, 60, 1, &a); /* a replay costs nothing */
+    pay("k1", daily, 60, 1, &a); /* a replay costs nothing */
     assert_int_equal(a.status, 200);
-    pay_settled("k2", narrow, 41, 2, &a);
+    pay("k2", narrow, 41, 2, &a);
     assert_int_equal(a.status, 403);
     assert_string_equal(rig_member(&a, "limit", m1), "cap_daily");
-    pay_settled("k3", narrow, 1000000, 2, &a);
+    pay("k3", narrow, 1000000, 2, &a);
     assert_int_equal(a.status, 403);
-    pay_settled("k4", narrow, 40, 3, &a); /* refused by the ledger: the allowance comes back */
+    pay("k4", narrow, 40, 3, &a); /* refused by the ledger: the allowance comes back */
     assert_int_equal(a.status, 409);
-    pay_settled("k5", narrow, 40, 2, &a);
+    pay("k5", narrow, 40, 2, &a);
     assert_int_equal(a.status, 200);
-    pay_settled("k6", daily, 1, 3, &a);
+    pay("k6", daily, 1, 3, &a);
     assert_int_equal(a.status, 403);
-    pay_settled("k7", NULL, 1, 3, &a); /* a token without the caveat is not bound by it */
+    pay("k7", NULL, 1, 3, &a); /* a token without the caveat is not bound by it */
     assert_int_equal(a.status, 200);
     wallet_rig_restart(&rig, NULL, 0); /* what was spent today counts after a restart too */
-    pay_settled("k8", daily, 1, 4, &a);
+    pay("k8", daily, 1, 4, &a);
     assert_int_equal(a.status, 403);
+}
+
+/* The ledger does not say what was spent today: nothing is let through, and it is told within the request's time. */
+RT_UNCHECKED static void an_allowance_that_cannot_be_added_up_is_told_as_loading(void **state)
+{
+    static const char *const flags[] = {"--request_timeout=1s", "--ledger.rpc_timeout=900ms"};
+    char daily[4096];
+    const char *caveat = "daily <= 100";
+    (void)state;
+    fund(); /* before it starts again: there is something to add up */
+    wallet_rig_restart(&rig, flags, 2);
+    rig_narrow(&rig, &caveat, 1, daily);
+    mem_ledger_read_fault(rig.ledger, MEM_STALL);
+    struct deadline by = deadline_in_ms(5000);
+    pay("k1", daily, 60, 1, &a);
+    assert_false(deadline_passed(by));
+    assert_int_equal(a.status, 503);
+    const char *reason = rig_member(&a, "reason", m1);
+    assert_true(strcmp(reason, "limits_loading") == 0 || strcmp(reason, "down") == 0);
+    assert_int_equal(mem_ledger_last(rig.ledger, "acct:alice", 0), 0);
+    mem_ledger_read_fault(rig.ledger, MEM_OK);
+    rig_await_ready(&rig, true);
+    do
+        pay("k1", daily, 60, 1, &a);
+    while (a.status == 503 && !deadline_passed(by)); /* the breaker may still be open */
+    assert_int_equal(a.status, 200);
 }
 
 RT_UNCHECKED static void a_policy_limits_freezes_and_survives_a_broken_reload(void **state)
@@ -106,17 +123,17 @@ RT_UNCHECKED static void a_policy_limits_freezes_and_survives_a_broken_reload(vo
     assert_int_equal(a.status, 403);
     assert_string_equal(rig_member(&a, "reason", m1), "frozen");
     mem_ledger_mint(rig.ledger, "x:1", "acct:alice", "ron", 1000);
-    pay_settled("k1", NULL, 51, 1, &a);
+    pay("k1", NULL, 51, 1, &a);
     assert_string_equal(rig_member(&a, "limit", m1), "policy_max_amount");
-    pay_settled("k2", NULL, 50, 1, &a);
+    pay("k2", NULL, 50, 1, &a);
     assert_int_equal(a.status, 200);
-    pay_settled("k3", NULL, 21, 2, &a);
+    pay("k3", NULL, 21, 2, &a);
     assert_string_equal(rig_member(&a, "limit", m1), "policy_daily");
     f = fopen(path, "w");
     fputs("{\"limits\":", f);
     fclose(f);
     rig_call(&rig, "POST", "/admin/reload", NULL, NULL, "{}", &a);
-    pay_settled("k4", NULL, 21, 2, &a); /* the last good one is in force */
+    pay("k4", NULL, 21, 2, &a); /* the last good one is in force */
     assert_string_equal(rig_member(&a, "limit", m1), "policy_daily");
     assert_true(rig_metric(&rig, "policy_version", "") == 3);
 }
@@ -211,6 +228,7 @@ RT_UNCHECKED static void a_full_queue_is_told_at_once_and_counted(void **state)
         CROWD -
             8); /* one with the ledger, one parked, four in the queue, and a few that came as it cleared */
     assert_true(rig_metric(&rig, "busy_rejections_total", "endpoint=\"issue\"") == busy);
+    assert_true(rig_metric(&rig, "queue_dropped_total", "queue=\"work\"") == busy);
     assert_int_equal(mem_ledger_units(rig.ledger), (uint64_t)ok);
 }
 
@@ -262,16 +280,47 @@ RT_UNCHECKED static void the_audit_stream_tells_what_was_accepted(void **state)
     raw_close(&c);
 }
 
+/* Hundreds who send a byte now and then cost a connection each, for five seconds at most, and nobody else anything. */
+RT_UNCHECKED static void slow_connections_are_cut_and_others_are_served(void **state)
+{
+    enum { SLOW = 300 };
+    static const char *const flags[] = {"--read_timeout=500ms"};
+    static struct raw_conn slow[SLOW];
+    (void)state;
+    wallet_rig_restart(&rig, flags, 1);
+    for (int i = 0; i < SLOW; i++) {
+        raw_connect(&slow[i], (uint16_t)svc_port(rig.svc));
+        raw_puts(&slow[i],
+                 i % 2 ? "POST /v1/transfer HTTP/1.1\r\nHost: x\r\nContent-Le"
+                       : "POST /v1/transfer HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"from\"");
+    }
+    fund();                          /* served beside them */
+    for (int i = 0; i < SLOW; i++) { /* 408, then the end; the body was never waited for longer */
+        struct raw_response r;
+        raw_read(&slow[i], false, &r);
+        assert_int_equal(r.status, 408);
+        raw_free(&r);
+        raw_close(&slow[i]);
+    }
+    struct deadline by = deadline_in_ms(5000);
+    while (rig_metric(&rig, "io_timeouts_total", "op=\"read\"") < SLOW) /* sampled every metrics_tick */
+        assert_false(deadline_passed(by));
+    pay("after", NULL, 1, 1, &a);
+    assert_int_equal(a.status, 200);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(a_daily_caveat_is_shared_by_all_tokens_narrowed_from_it),
+        T(an_allowance_that_cannot_be_added_up_is_told_as_loading),
         T(a_policy_limits_freezes_and_survives_a_broken_reload),
         T(simulations_agree_with_the_operation_and_change_nothing),
         T(a_full_queue_is_told_at_once_and_counted),
         T(a_drain_under_load_answers_everybody),
+        T(slow_connections_are_cut_and_others_are_served),
         T(the_audit_stream_tells_what_was_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -237,11 +237,11 @@ enum err wallet_post_allow(struct wallet_post *p)
     (void)p;
     return ERR_OK;
 }
-enum err wallet_post_limits(struct wallet_post *p)
+enum wallet_limits wallet_post_limits(struct wallet_post *p)
 {
     p->now_ms = wall(NULL);
     p->day = p->now_ms / 86400000;
-    return ERR_OK;
+    return WALLET_LIMITS_OK;
 }
 void wallet_post_free(struct wallet_post *p)
 {
