@@ -88,8 +88,9 @@ static void write_body(struct cmd_ctx *ctx, const struct operation *o, bool simu
     json_obj_end(&w);
 }
 
-static void print_receipt(const json_t *r)
+static void print_receipt(struct cmd_ctx *ctx, const json_t *r)
 {
+    (void)ctx;
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)(uintptr_t)r, name, value)
@@ -168,7 +169,7 @@ static int run_operation(struct cmd_ctx *ctx, const struct operation *o, bool si
     if (cmd_global(ctx)->json || simulate)
         client_print_raw(&a);
     else {
-        print_receipt(a.json);
+        print_receipt(ctx, a.json);
         if (*a.replayed)
             fprintf(stderr, "it had been carried out before: this is its receipt\n");
     }
@@ -265,52 +266,43 @@ static void print_balances(struct cmd_ctx *ctx, const json_t *account)
         printf("the ledger is away: this is %lld ms old\n", client_int(account, "stale_ms"));
 }
 
+/* Shows what is there: as it came with --json, or when nothing prints it nicely, or when it is not known yet. */
+RT_BLOCKS
+static int show(struct cmd_ctx *ctx, const char *prefix, const char *name, const char *suffix,
+                void (*print)(struct cmd_ctx *ctx, const json_t *json))
+{
+    struct client_answer a;
+    int status = get(ctx, prefix, name, suffix, &a);
+    if (status != CMD_OK)
+        return client_finish(ctx, &a, status);
+    bool pending = a.status == 202;
+    if (cmd_global(ctx)->json || pending || !print)
+        client_print_raw(&a);
+    else
+        print(ctx, a.json);
+    client_free(&a);
+    return pending ? CMD_PENDING : CMD_OK;
+}
+
 RT_BLOCKS
 static int run_balance(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    struct client_answer a;
     (void)argc;
-    int status = get(ctx, "/v1/accounts/", argv[0], "", &a);
-    if (status != CMD_OK)
-        return client_finish(ctx, &a, status);
-    if (cmd_global(ctx)->json)
-        client_print_raw(&a);
-    else
-        print_balances(ctx, a.json);
-    client_free(&a);
-    return CMD_OK;
+    return show(ctx, "/v1/accounts/", argv[0], "", print_balances);
 }
 
 RT_BLOCKS
 static int run_tx(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    struct client_answer a;
     (void)argc;
-    int status = get(ctx, "/v1/tx/", argv[0], "", &a);
-    if (status != CMD_OK)
-        return client_finish(ctx, &a, status);
-    status = a.status == 202 ? CMD_PENDING : CMD_OK;
-    if (cmd_global(ctx)->json || status == CMD_PENDING)
-        client_print_raw(&a);
-    else
-        print_receipt(a.json);
-    client_free(&a);
-    return status;
+    return show(ctx, "/v1/tx/", argv[0], "", print_receipt);
 }
 
 RT_BLOCKS
 static int run_prove(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    struct client_answer a;
     (void)argc;
-    int status =
-        get(ctx, "/v1/tx/", argv[0], cmd_switch(ctx, "tlog") ? "/proof?format=tlog" : "/proof", &a);
-    if (status != CMD_OK)
-        return client_finish(ctx, &a, status);
-    status = a.status == 202 ? CMD_PENDING : CMD_OK;
-    client_print_raw(&a);
-    client_free(&a);
-    return status;
+    return show(ctx, "/v1/tx/", argv[0], cmd_switch(ctx, "tlog") ? "/proof?format=tlog" : "/proof", NULL);
 }
 
 /* One line per change, until it is interrupted (or --count changes were seen). */
@@ -348,38 +340,18 @@ static int run_watch(struct cmd_ctx *ctx, int argc, char **argv)
 
 /* ---- the table ---- */
 
-#define F_ASSET                                                                                            \
+#define FLAG(name, value, help)                                                                            \
     {                                                                                                      \
-        "asset", CMD_VALUE, "ASSET", "what is moved; default ron"                                          \
+        name, CMD_VALUE, value, help                                                                       \
     }
-#define F_MEMO                                                                                             \
-    {                                                                                                      \
-        "memo", CMD_VALUE, "TEXT", "kept in the ledger for ever, shown in the receipt"                     \
-    }
-#define F_NONCE                                                                                            \
-    {                                                                                                      \
-        "nonce", CMD_VALUE, "N", "counter in its lane; default: the next one"                              \
-    }
-#define F_LANE                                                                                             \
-    {                                                                                                      \
-        "lane", CMD_VALUE, "N", "which of the payer's lanes; default 0"                                    \
-    }
-#define F_KEY                                                                                              \
-    {                                                                                                      \
-        "key", CMD_VALUE, "KEY", "idempotency key; default: a new UUID, printed"                           \
-    }
-#define F_TIMEOUT                                                                                          \
-    {                                                                                                      \
-        "timeout", CMD_VALUE, "DURATION", "repeat for this long; default 30s"                              \
-    }
-#define F_EXPIRES                                                                                          \
-    {                                                                                                      \
-        "expires-in", CMD_VALUE, "SECONDS", "when the hold ends by itself"                                 \
-    }
-#define F_AMOUNT                                                                                           \
-    {                                                                                                      \
-        "amount", CMD_VALUE, "N", "less than all of the hold; the rest goes back"                          \
-    }
+#define F_ASSET   FLAG("asset", "ASSET", "what is moved; default ron")
+#define F_MEMO    FLAG("memo", "TEXT", "kept in the ledger for ever, shown in the receipt")
+#define F_NONCE   FLAG("nonce", "N", "counter in its lane; default: the next one")
+#define F_LANE    FLAG("lane", "N", "which of the payer's lanes; default 0")
+#define F_KEY     FLAG("key", "KEY", "idempotency key; default: a new UUID, printed")
+#define F_TIMEOUT FLAG("timeout", "DURATION", "repeat for this long; default 30s")
+#define F_EXPIRES FLAG("expires-in", "SECONDS", "when the hold ends by itself")
+#define F_AMOUNT  FLAG("amount", "N", "less than all of the hold; the rest goes back")
 #define F_END                                                                                              \
     {                                                                                                      \
         NULL, CMD_SWITCH, NULL, NULL                                                                       \
@@ -394,10 +366,8 @@ static const struct cmd_flag simulate_flags[] = {F_ASSET,  F_MEMO, F_NONCE,   F_
                                                  F_AMOUNT, F_KEY,  F_TIMEOUT, F_END};
 static const struct cmd_flag prove_flags[] = {{"tlog", CMD_SWITCH, NULL, "as a C2SP tlog-proof"}, F_END};
 static const struct cmd_flag verify_flags[] = {
-    {"key", CMD_VALUE, "VKEY|FILE", "the ledger's public key (origin+id+key), or a file that holds it"},
-    F_END};
-static const struct cmd_flag watch_flags[] = {{"count", CMD_VALUE, "N", "stop after so many changes"},
-                                              F_END};
+    FLAG("key", "VKEY|FILE", "the ledger's public key (origin+id+key), or a file that holds it"), F_END};
+static const struct cmd_flag watch_flags[] = {FLAG("count", "N", "stop after so many changes"), F_END};
 
 static const struct cmd commands[] = {
     {"issue", "TO AMOUNT", "create money on an account", "  ron wallet issue acct:alice 1000", issue_flags,

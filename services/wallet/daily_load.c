@@ -41,6 +41,9 @@ static void load_end(struct load *l, uint32_t state)
     obs_log(svc_log(w->svc), state == LOADED ? OBS_INFO : OBS_WARN, "limits.loaded",
             OBS_BOOL("ok", state == LOADED), OBS_U64("from_seq", l->from), OBS_U64("to_seq", l->head),
             OBS_END);
+    w->daily_day = l->day;
+    w->daily_from = l->from; /* 0: nothing is counted yet */
+    w->daily_head = l->head;
     free(l);
     rt_lock_take(&w->daily_waiters_lock);
     os_a32_store(&w->daily_loaded, state, memory_order_release);
@@ -206,6 +209,11 @@ bool wallet_daily_ready(struct wallet *w)
     l->w = w;
     l->day = clock_wall_ms(svc_clock(w->svc)) / DAY_MS;
     l->head = l->high = atomic_load(&w->head_seq);
-    search(l);
+    if (w->daily_from && w->daily_day == l->day) {
+        l->from = w->daily_from;
+        l->head = w->daily_head;
+        next_page(l);
+    } else
+        search(l);
     return os_a32_load(&w->daily_loaded, memory_order_acquire) == LOADED;
 }

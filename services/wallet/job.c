@@ -353,6 +353,7 @@ void wallet_job_settle(struct wallet_job *j, bool committed)
     if (committed && j->answer.replayed)
         obs_counter_inc(obs_counter_nth(w->m[WALLET_M_idem_replays], 2));
     wallet_audit_settled(w, j);
+    wallet_trace_end(j);
     answer_tickets(j, all);
     wallet_job_unref(j);
 }

@@ -26,6 +26,7 @@
 #include "services/wallet/core/chain.h"
 #include "services/wallet/core/idem.h"
 #include "services/wallet/core/unit.h"
+#include "services/wallet/trace.h"
 
 struct wallet;
 struct wallet_job;
@@ -110,6 +111,8 @@ struct wallet_job {
     char text[WALLET_JOB_TEXT];
     char asked[WALLET_ASKED_MAX]; /* the body */
     size_t asked_n;
+
+    struct wallet_trace trace;
 
     /* Shard lock. */
     enum wallet_phase phase;

@@ -156,6 +156,8 @@ struct wallet {
     struct wallet_flights flights[WALLET_FLIGHT_STRIPES];
     struct wallet_stripe daily[WALLET_DAILY_STRIPES];
     struct os_a32 daily_loaded; /* release by who loaded; acquire by who asks */
+    int64_t daily_day;          /* the loader's: a load that broke off goes on where it was, or it would count twice */
+    uint64_t daily_from, daily_head;
     struct rt_lock daily_waiters_lock;
     struct wallet_patient *daily_waiters;
     struct rt_lock tomb_lock;

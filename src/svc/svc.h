@@ -161,6 +161,7 @@ NODISCARD enum err svc_add_queue(struct svc *s, const char *name, const char *la
 /* Task bodies a service may run under the name its topology gives them; arg is the struct svc. */
 NODISCARD enum err svc_health_task(struct rt_task *self, void *arg) RT_BLOCKS;  /* readiness every 100 ms */
 NODISCARD enum err svc_metrics_task(struct rt_task *self, void *arg) RT_BLOCKS; /* trace export every second */
+void svc_export_traces(struct svc *s) RT_BLOCKS; /* what it does each time, for a service that has its own ticker */
 NODISCARD enum err svc_caps_task(struct rt_task *self, void *arg) RT_BLOCKS;    /* capability cache upkeep */
 void svc_health_tick(struct svc *s); /* what svc_health_task does each time, for a service that has its own ticker */
 

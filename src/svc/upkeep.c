@@ -43,11 +43,14 @@ static void post_ignored(void *arg, enum err e, const struct net_http_response *
     *(bool *)arg = e == ERR_OK && r->status < 300;
 }
 
-RT_BLOCKS static void export_spans(struct svc *s, struct obs_span *spans, struct buf *body)
+void svc_export_traces(struct svc *s)
 {
     static const char *const headers[] = {"Content-Type: application/json", NULL};
+    struct obs_span *spans = *svc_common(s)->otlp_endpoint ? calloc(SPANS_PER_POST, sizeof *spans) : NULL;
+    struct buf out, *body = &out;
     size_t n;
-    bool ok = true;
+    bool ok = spans != NULL;
+    buf_init(body, 4 << 20);
     while (ok && (n = obs_tracer_take(s->tracer, spans, SPANS_PER_POST)) > 0) {
         buf_reset(body);
         obs_otlp_encode(s->def->title, SVC_VERSION, spans, n, body);
@@ -60,21 +63,14 @@ RT_BLOCKS static void export_spans(struct svc *s, struct obs_span *spans, struct
         if (net_http_once(&rq, NULL, post_ignored, &ok) != ERR_OK)
             ok = false;
     }
+    buf_fini(body);
+    free(spans);
 }
 
 enum err svc_metrics_task(struct rt_task *self, void *arg)
 {
-    struct svc *s = arg;
-    struct buf body;
-    struct obs_span *spans = calloc(SPANS_PER_POST, sizeof *spans);
-    if (!spans)
-        return ERR_NO_MEMORY;
-    buf_init(&body, 4 << 20);
     while (rt_task_sleep(self, deadline_in_ms(EXPORT_MS)) == ERR_OK)
-        if (*svc_common(s)->otlp_endpoint)
-            export_spans(s, spans, &body);
-    buf_fini(&body);
-    free(spans);
+        svc_export_traces(arg);
     return ERR_OK;
 }
 

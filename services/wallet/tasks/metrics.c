@@ -50,6 +50,7 @@ enum err wallet_metrics_run(struct rt_task *self, void *arg)
     struct wallet *w = arg;
     for (;;) {
         sample(w);
+        svc_export_traces(w->svc);
         rt_task_beat(self);
         if (rt_task_sleep(self, deadline_in_ms(wallet_config(w)->metrics_tick)) != ERR_OK)
             return rt_task_canceled(self) ? ERR_CANCELED : ERR_OK;

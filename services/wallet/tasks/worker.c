@@ -139,6 +139,7 @@ static bool send_some(struct wallet_worker *k)
         switch (freeze(k, j)) {
         case FREEZE_SEND:
             j->tries++;
+            wallet_trace_sent(j);
             b->jobs[b->n++] = j;
             break;
         case FREEZE_GONE:

@@ -5,10 +5,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/check.h"
 #include "raw_http.h"
@@ -309,6 +312,92 @@ RT_UNCHECKED static void slow_connections_are_cut_and_others_are_served(void **s
     assert_int_equal(a.status, 200);
 }
 
+/* ---- traces ---- */
+
+static struct {
+    pthread_mutex_t m;
+    char text[65536];
+    size_t n;
+} collected = {.m = PTHREAD_MUTEX_INITIALIZER};
+
+/* Takes whatever is posted, one request a connection. */
+static void *collector(void *arg)
+{
+    int listener = *(int *)arg, fd;
+    static const char ok[] = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}";
+    while ((fd = accept(listener, NULL, NULL)) >= 0) {
+        char in[65536];
+        size_t n = 0, want = SIZE_MAX;
+        for (ssize_t got;
+             n < want && n < sizeof in - 1 && (got = recv(fd, in + n, sizeof in - 1 - n, 0)) > 0;) {
+            n += (size_t)got;
+            in[n] = 0;
+            char *end = strstr(in, "\r\n\r\n"), *length = strcasestr(in, "content-length:");
+            if (end && length)
+                want = (size_t)(end + 4 - in) + strtoul(length + 15, NULL, 10);
+        }
+        pthread_mutex_lock(&collected.m);
+        if (collected.n + n < sizeof collected.text) {
+            memcpy(collected.text + collected.n, in, n);
+            collected.n += n;
+        }
+        pthread_mutex_unlock(&collected.m);
+        (void)!send(fd, ok, sizeof ok - 1, MSG_NOSIGNAL);
+        close(fd);
+    }
+    return NULL;
+}
+
+static bool collected_has(const char *what)
+{
+    pthread_mutex_lock(&collected.m);
+    bool has = memmem(collected.text, collected.n, what, strlen(what)) != NULL;
+    pthread_mutex_unlock(&collected.m);
+    return has;
+}
+
+RT_UNCHECKED static void an_operation_is_traced_below_its_callers_span(void **state)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t at_n = sizeof at;
+    struct raw_response r;
+    pthread_t thread;
+    char flag[96], request[5000], body[200];
+    (void)state;
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(listener, 16), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &at_n), 0);
+    pthread_create(&thread, NULL, collector, &listener);
+    snprintf(flag, sizeof flag, "--otlp.endpoint=http://127.0.0.1:%d/v1/traces", ntohs(at.sin_port));
+    const char *flags[] = {flag, "--metrics_tick=100ms"};
+    wallet_rig_restart(&rig, flags, 2);
+    fund();
+    snprintf(body, sizeof body, TRANSFER, 5, 1);
+    snprintf(
+        request, sizeof request,
+        "POST /v1/transfer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: traced\r\n"
+        "Content-Type: application/json\r\ntraceparent: "
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n"
+        "Content-Length: %zu\r\n\r\n%s",
+        rig.token, strlen(body), body);
+    raw_once((uint16_t)svc_port(rig.svc), request, &r);
+    assert_int_equal(r.status, 200);
+    raw_free(&r);
+    struct deadline by = deadline_in_ms(8000);
+    while (!collected_has("\"wallet.request\""))
+        assert_false(deadline_passed(by));
+    assert_true(collected_has("4bf92f3577b34da6a3ce929d0e0e4736") && collected_has("00f067aa0ba902b7"));
+    assert_true(collected_has("\"wallet.queue\"") && collected_has("\"wallet.ledger\""));
+    assert_false(collected_has("Bearer") ||
+                 collected_has("acct:alice")); /* neither secrets nor whose money */
+    wallet_rig_stop(&rig);
+    shutdown(listener, SHUT_RDWR);
+    pthread_join(thread, NULL);
+    close(listener);
+    wallet_rig_restart(&rig, NULL, 0);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
 int main(void)
@@ -321,6 +410,7 @@ int main(void)
         T(a_full_queue_is_told_at_once_and_counted),
         T(a_drain_under_load_answers_everybody),
         T(slow_connections_are_cut_and_others_are_served),
+        T(an_operation_is_traced_below_its_callers_span),
         T(the_audit_stream_tells_what_was_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

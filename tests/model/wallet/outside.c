@@ -127,6 +127,19 @@ void obs_log_write(struct obs_log *lg, enum obs_level level, const char *event,
     (void)event;
     (void)fields;
 }
+void wallet_trace_begin(struct wallet_job *j, struct net_req *rq)
+{
+    (void)j;
+    (void)rq;
+}
+void wallet_trace_sent(struct wallet_job *j)
+{
+    (void)j;
+}
+void wallet_trace_end(struct wallet_job *j)
+{
+    (void)j;
+}
 void wallet_audit_settled(struct wallet *w, const struct wallet_job *j)
 {
     (void)w;

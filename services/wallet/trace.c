@@ -1,0 +1,68 @@
+#include "services/wallet/trace.h"
+
+#include <string.h>
+
+#include "services/wallet/wallet.h"
+
+void wallet_trace_begin(struct wallet_job *j, struct net_req *rq)
+{
+    struct wallet_trace *t = &j->trace;
+    struct str header = net_req_traceparent(rq);
+    struct obs_trace caller = {0};
+    struct obs_span root;
+    if (!header.p || obs_traceparent_parse(header, &caller) != ERR_OK)
+        caller = (struct obs_trace){0};
+    obs_span_begin(svc_tracer(j->w->svc), &caller, "wallet.request", &root);
+    t->self = root.self;
+    memcpy(t->parent_id, root.parent_id, sizeof t->parent_id);
+    t->began_ns = net_req_started_ns(rq);
+    t->claimed_ns = wallet_now_ns(j->w);
+}
+
+void wallet_trace_sent(struct wallet_job *j)
+{
+    if (j->trace.self.sampled && !j->trace.sent_ns)
+        j->trace.sent_ns = wallet_now_ns(j->w);
+}
+
+/* A span that is over: it began then and ends now, or when the next one began. */
+static void begin_at(struct obs_span *s, int64_t at_ns)
+{
+    s->start_unix_ns -= s->start_mono_ns - at_ns;
+    s->start_mono_ns = at_ns;
+}
+
+static void part(struct wallet_job *j, const char *name, int64_t from_ns, int64_t to_ns, uint64_t tries)
+{
+    struct obs_tracer *tracer = svc_tracer(j->w->svc);
+    struct obs_span s;
+    obs_span_begin(tracer, &j->trace.self, name, &s);
+    /* Ends now by the clock: shifted so that it lies where it was. */
+    begin_at(&s, s.start_mono_ns - (to_ns - from_ns));
+    s.start_unix_ns -= wallet_now_ns(j->w) - to_ns;
+    if (tries)
+        obs_span_u64(&s, "tries", tries);
+    obs_span_end(tracer, &s, ERR_OK);
+}
+
+void wallet_trace_end(struct wallet_job *j)
+{
+    struct wallet_trace *t = &j->trace;
+    struct obs_tracer *tracer = svc_tracer(j->w->svc);
+    struct obs_span root;
+    if (!t->self.sampled)
+        return;
+    int64_t now = wallet_now_ns(j->w), sent = t->sent_ns ? t->sent_ns : now;
+    part(j, "wallet.queue", t->claimed_ns, sent, 0);
+    if (t->sent_ns)
+        part(j, "wallet.ledger", sent, now, j->tries);
+    obs_span_begin(tracer, &t->self, "wallet.request", &root);
+    root.self = t->self;
+    memcpy(root.parent_id, t->parent_id, sizeof root.parent_id);
+    begin_at(&root, t->began_ns);
+    obs_span_text(&root, "op", str_from_c(wallet_kind_name(j->op.kind)));
+    obs_span_text(&root, "txid", str_from_c(j->txid));
+    obs_span_text(&root, "outcome",
+                  str_from_c(j->answer.err == ERR_OK ? "committed" : err_code(j->answer.err)));
+    obs_span_end(tracer, &root, j->answer.err);
+}

@@ -1,0 +1,29 @@
+/*
+ * An operation in a trace: wallet.request with what it waited for below it. Spans are written when it is settled, from the times
+ * noted on the way, so an operation that nobody samples costs its ids and four clock readings.
+ *
+ *   wallet.request   from the first byte to the settlement; op, txid, outcome
+ *     wallet.queue     from the claim until it was first sent
+ *     wallet.ledger    from then until the ledger's word (or the resolver's); tries
+ *
+ * Threads     begin: the listener; sent: its worker; end: who settles it. One after the other.
+ */
+#ifndef RON_WALLET_TRACE_H
+#define RON_WALLET_TRACE_H
+
+#include "obs/span.h"
+
+struct net_req;
+struct wallet_job;
+
+struct wallet_trace {
+    struct obs_trace self;
+    uint8_t parent_id[8];
+    int64_t began_ns, claimed_ns, sent_ns;
+};
+
+void wallet_trace_begin(struct wallet_job *j, struct net_req *rq);
+void wallet_trace_sent(struct wallet_job *j); /* the first time counts */
+void wallet_trace_end(struct wallet_job *j);
+
+#endif
