@@ -357,13 +357,15 @@ static enum err on_row(void *ctx, const struct store_frame *f) RT_BLOCKS
     return ERR_SAFE_MODE;
 }
 
-/* Rows behind our head. *out_all: there were no more. */
+/* Rows behind our head. *out_all: there were none. We are as new as the moment of a question whose answer was complete. */
 static enum err follow(struct ledger *l, bool *out_all) RT_BLOCKS
 {
     struct ledger_replica *x = l->replica;
     unsigned n = 0;
-    enum err err =
-        store_pg_frames(x->db, l->set.replica_stream, l->next_group, BATCH, in_time(l), on_row, l, &n);
+    bool rest = false;
+    int64_t asked_ns = now_ns(l);
+    enum err err = store_pg_frames(x->db, l->set.replica_stream, l->next_group, BATCH, in_time(l), on_row,
+                                   l, &n, &rest);
     if (err == ERR_CORRUPT) {
         ledger_enter_safe_mode(l, CAUSE_CORRUPT, "a row in PostgreSQL is damaged");
         return ERR_SAFE_MODE;
@@ -371,8 +373,9 @@ static enum err follow(struct ledger *l, bool *out_all) RT_BLOCKS
     if (err != ERR_OK)
         return err;
     *out_all = n == 0;
-    if (n == 0)
-        atomic_store(&x->in_step_ns, now_ns(l));
+    x->more = rest;
+    if (!rest)
+        atomic_store(&x->in_step_ns, asked_ns);
     if (atomic_load(&x->seen_group) < l->next_group - 1)
         atomic_store(&x->seen_group, l->next_group - 1);
     return ERR_OK;
@@ -634,9 +637,9 @@ int64_t ledger_replica_step(struct ledger *l)
     tell_metrics(l);
     if (err != ERR_OK)
         return 100;
-    if (role == ROLE_WRITER)
+    if (ledger_replica_role(l) == ROLE_WRITER)
         return l->set.replica_lease_ms / 10 < 200 ? l->set.replica_lease_ms / 10 : 200;
-    return all ? l->set.replica_poll_ms : 0;
+    return l->replica->more ? 0 : l->set.replica_poll_ms;
 }
 
 void ledger_replica_release(struct ledger *l)

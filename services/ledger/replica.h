@@ -31,6 +31,7 @@ struct ledger_replica {
     struct store_lease lease; /* as last read */
     int64_t renewed_ns, looked_ns, told_ns;
     bool founded;      /* the stream had no history when we opened: ours goes there first */
+    bool more;         /* the last look left rows behind */
     bool barrier_done; /* on this connection */
     char identity[STORE_LEASE_IDENTITY_MAX + 1];
     char last_why[REPLICA_WHY_MAX];

@@ -251,7 +251,8 @@ static enum err frame_of(const PGresult *r, int row, struct buf *scratch, struct
 }
 
 enum err store_pg_frames(struct store_pg *p, const char *stream, uint64_t from_group, unsigned max,
-                         struct deadline by, store_pg_frame_fn *fn, void *ctx, unsigned *out_n)
+                         struct deadline by, store_pg_frame_fn *fn, void *ctx, unsigned *out_n,
+                         bool *out_rest)
 {
     PGresult *r = NULL;
     struct store_pg_int a, b, c;
@@ -262,6 +263,7 @@ enum err store_pg_frames(struct store_pg *p, const char *stream, uint64_t from_g
         return e;
     struct buf scratch;
     unsigned n = 0;
+    size_t bytes = 0;
     buf_init(&scratch, PAYLOAD_MAX);
     for (int row = 0; e == ERR_OK && row < PQntuples(r); row++) {
         struct store_frame f;
@@ -271,10 +273,12 @@ enum err store_pg_frames(struct store_pg *p, const char *stream, uint64_t from_g
         if (e == ERR_OK)
             e = fn(ctx, &f);
         n += e == ERR_OK;
+        bytes += (size_t)PQgetlength(r, row, 6);
     }
     buf_fini(&scratch);
     PQclear(r);
     *out_n = n;
+    *out_rest = n == max || bytes >= FETCH_BYTES;
     return e;
 }
 

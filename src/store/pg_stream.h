@@ -69,12 +69,12 @@ NODISCARD enum err store_pg_frame_root(struct store_pg *p, const char *stream, u
 
 /*
  * Rows from `from_group` on, at most `max` of them and about 8 MiB, in order. f->payload is valid during the call. ERR_CORRUPT
- * when a row's bytes are not what was written. *out_n: how many fn was given.
+ * when a row's bytes are not what was written. *out_n: how many fn was given; *out_rest: there may be more already.
  */
 typedef enum err store_pg_frame_fn(void *ctx, const struct store_frame *f);
 NODISCARD enum err store_pg_frames(struct store_pg *p, const char *stream, uint64_t from_group,
                                    unsigned max, struct deadline by, store_pg_frame_fn *fn, void *ctx,
-                                   unsigned *out_n) RT_BLOCKS;
+                                   unsigned *out_n, bool *out_rest) RT_BLOCKS;
 
 /* The body column: f's numbers that have no column of their own, and the payload, packed when that makes it smaller. */
 NODISCARD enum err store_pg_body_encode(const struct store_frame *f, const struct bytes *parts,

@@ -130,10 +130,12 @@ static struct seen rows_of(struct fixture *x) RT_BLOCKS
 {
     struct seen s = {0};
     unsigned n = 1;
+    bool rest = false;
     if (!store_pg_connected(x->db))
         assert_int_equal(store_pg_connect(x->db, soon()), ERR_OK);
     while (n > 0)
-        assert_int_equal(store_pg_frames(x->db, x->stream, s.n + 1, 4, soon(), on_row, &s, &n), ERR_OK);
+        assert_int_equal(store_pg_frames(x->db, x->stream, s.n + 1, 4, soon(), on_row, &s, &n, &rest),
+                         ERR_OK);
     return s;
 }
 
