@@ -454,6 +454,7 @@ static void become_writer(struct ledger *l, uint64_t epoch)
     ledger_time_start(&l->time, c->mono_ns(c->ctx), wall < 0 ? 0 : (uint64_t)wall, head.ledger_ms);
     atomic_store(&l->ledger_ms, l->time.last_ms);
     atomic_store(&x->epoch, epoch);
+    atomic_store(&x->in_step_ns, x->renewed_ns);
     atomic_fetch_add(&x->take_overs, 1);
     int following = PHASE_FOLLOWING; /* unless a drain began meanwhile */
     atomic_compare_exchange_strong(&l->phase, &following, PHASE_RUNNING);

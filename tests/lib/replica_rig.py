@@ -464,5 +464,5 @@ def drill(fn, **kw):
     finally:
         if rig:
             if os.environ.get("KEEP"):
-                shutil.copytree(rig.dir, os.environ["KEEP"], dirs_exist_ok=True, ignore=lambda d, n: [x for x in n if x == "pg"])
+                shutil.copytree(rig.dir, os.environ["KEEP"], dirs_exist_ok=True, ignore=lambda d, n: [x for x in n if x in ("pg", "run")])
             rig.close()
