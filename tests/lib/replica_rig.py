@@ -287,7 +287,7 @@ class Client(threading.Thread):
 
 
 class Rig:
-    def __init__(self, lease="1s", clients=4, batch=8, proxies=False, flags=()):
+    def __init__(self, lease="1s", clients=4, batch=8, proxies=False, flags=(), small_disk=None):
         self.dir = tempfile.mkdtemp(prefix="ron-replica-", dir="/tmp")
         os.chmod(self.dir, 0o711)
         self.lease = lease
@@ -295,6 +295,13 @@ class Rig:
         self.last_ack = 0.0
         self.others = 0  # units in the log that were not sent by our clients
         self.ledgers, self.clients, self.proxies = [], [], {}
+        self.small = None
+        if small_disk:  # the primary's data lie on a disk of their own, which can be filled
+            os.makedirs(os.path.join(self.dir, "pg"), 0o711)
+            self.small = os.path.join(self.dir, "pg", "p")
+            os.mkdir(self.small)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={small_disk},mode=0700,uid=postgres,gid=postgres", "none", self.small], check=True)
+            shutil.chown(os.path.dirname(self.small), "postgres", "postgres")
         self.pg = Postgres(os.path.join(self.dir, "pg"))
         for name in ("a", "b"):
             dsn = self.pg.dsn
@@ -316,6 +323,18 @@ class Rig:
         for c in self.clients:
             c.start()
         until("the first acknowledgement", lambda: self.last_ack)
+
+    def fill_disk(self):
+        """Every free byte of the primary's disk."""
+        try:
+            with open(os.path.join(self.small, "ballast"), "wb", buffering=0) as f:
+                while True:
+                    f.write(b"x" * 65536)
+        except OSError:
+            pass
+
+    def free_disk(self):
+        os.unlink(os.path.join(self.small, "ballast"))
 
     def cut(self, name, on=True):
         for p in self.proxies[name]:
@@ -442,6 +461,9 @@ class Rig:
         for name in self.proxies:
             for p in self.proxies[name]:
                 p.ended = True
+        if self.small:
+            subprocess.run([TOOL, "--dir", self.pg.dir, "kill", "p"], capture_output=True)
+            subprocess.run(["umount", "-l", self.small])
         self.pg.stop()
         shutil.rmtree(self.dir, ignore_errors=True)
 
