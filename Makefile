@@ -1,5 +1,5 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build install deb deb-check check asan tsan model fuzz bench lint format docs clean
+.PHONY: run build install deb deb-check check asan tsan model drill-ledger fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 prefix ?= /usr/local
@@ -41,6 +41,10 @@ model:                ## every interleaving model and Spin model, deeper than in
 	@tools/setup check
 	@tools/build debug
 	@RON_MODEL_SECONDS=$(or $(MODEL_SECONDS),20) ctest --test-dir build/debug --output-on-failure -j$(JOBS) -L model
+
+drill-ledger:         ## kill -9 the ledger ROUNDS times (500) under load, then verify what is left
+	@tools/build release
+	@ROUNDS=$(or $(ROUNDS),500) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/ledger/kill.test
 
 fuzz:                 ## every fuzzer for FUZZ_SECONDS each
 	@tools/setup check

@@ -48,6 +48,9 @@ bool ledger_covers(const struct auth_cap *cap, struct str account);
  * ERR_UNAUTHENTICATED, ERR_RATE_LIMITED: the door answers. */
 NODISCARD enum err ledger_job_identify(struct ledger_service *s, struct ledger_job *job, struct str token);
 
+/* Fills units from job->body, {"units":[…]}. ERR_BAD_REQUEST with where it is at fault, ERR_TOO_LARGE, ERR_BUSY (arena). */
+NODISCARD enum err ledger_ingest_decode_json(struct ledger_job *job);
+
 /* ---- results ---- */
 void ledger_json_entry(struct json_w *w, const struct core_entry *e); /* {"id":…} */
 void ledger_json_result(struct json_w *w, struct ledger_job *job,

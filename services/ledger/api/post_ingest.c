@@ -98,7 +98,7 @@ static void fault_json(struct ledger_job *job, const struct json_error *e)
     job->fault_path[b.err == ERR_OK ? b.n : 0] = 0;
 }
 
-static enum err decode(struct ledger_job *job)
+enum err ledger_ingest_decode_json(struct ledger_job *job)
 {
     struct in_request in = {0};
     struct json_error why = {0};
@@ -201,7 +201,7 @@ static void answer(struct ledger_job *job)
     net_loop_post(net_req_loop(job->door), &job->msg);
 }
 
-static const struct ledger_job_ops ops = {decode, answer};
+static const struct ledger_job_ops ops = {ledger_ingest_decode_json, answer};
 
 /* ---- the handler ---- */
 
