@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "ron/client.h"
 #include "ron/cmd.h"
+#include "ron/cmd_ledger.h"
 #include "ron/ledger_verify.h"
 #include "services/ledger/service.h"
 
@@ -178,7 +179,7 @@ static const struct cmd_flag verify_flags[] = {
     {NULL, CMD_SWITCH, NULL, NULL},
 };
 
-static int report(struct cmd_ctx *ctx, const struct ledger_verify_report *r, int code)
+int cmd_ledger_report(struct cmd_ctx *ctx, const struct ledger_verify_report *r, int code)
 {
     char root[SHA256_TEXT_CHARS], digest[SHA256_TEXT_CHARS];
     sha256_format(&r->root, root);
@@ -214,7 +215,7 @@ static int run_verify(struct cmd_ctx *ctx, int argc, char **argv)
         return buf_fini(&note), cmd_fail(ctx, CMD_FAILED, "cannot read %s", file);
     int code = ledger_verify(argv[0], buf_str(&note), str_from_c(vkey), NULL, NULL, &r);
     buf_fini(&note);
-    return report(ctx, &r, code);
+    return cmd_ledger_report(ctx, &r, code);
 }
 
 static const struct cmd_flag export_flags[] = {
@@ -268,7 +269,7 @@ static int run_export(struct cmd_ctx *ctx, int argc, char **argv)
     int code = ledger_verify(argv[0], (struct str){NULL, 0}, (struct str){NULL, 0}, export_entry, &e, &r);
     if (e.out != stdout && fclose(e.out) != 0)
         return cmd_fail(ctx, CMD_FAILED, "cannot write %s", path);
-    return code == 0 ? CMD_OK : report(ctx, &r, code);
+    return code == 0 ? CMD_OK : cmd_ledger_report(ctx, &r, code);
 }
 
 static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
@@ -298,7 +299,7 @@ static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
     if (code == 0 && !cmd_global(ctx)->json)
         puts(
             "everything derived was removed; the next start rebuilds it from the journal, which is whole:");
-    return report(ctx, &r, code);
+    return cmd_ledger_report(ctx, &r, code);
 }
 
 static const struct cmd_flag prove_flags[] = {
@@ -379,6 +380,11 @@ static const struct cmd commands[] = {
      "ron ledger verify ron-data/ledger", verify_flags, 1, 1, run_verify},
     {"export", "DIR", "every entry as a line of JSON, verified on the way",
      "ron ledger export ron-data/ledger --out entries.jsonl", export_flags, 1, 1, run_export},
+    {"snapshot", "", "a running ledger's journal and signed head in one file",
+     "ron ledger snapshot --out ledger.tar.zst", cmd_ledger_snapshot_flags, 0, 0, cmd_ledger_snapshot},
+    {"restore", "FILE", "unpack a snapshot into a new directory, after everything in it was verified",
+     "ron ledger restore ledger.tar.zst --into ron-data/ledger", cmd_ledger_restore_flags, 1, 1,
+     cmd_ledger_restore},
     {"rebuild", "DIR", "remove everything derived from the journal and verify the rest",
      "ron ledger rebuild ron-data/ledger", NULL, 1, 1, run_rebuild},
     {.run = NULL},

@@ -1,0 +1,17 @@
+/* The commands of `ron ledger` that live in files of their own. */
+#ifndef RON_CMD_LEDGER_H
+#define RON_CMD_LEDGER_H
+
+#include "ron/cmd.h"
+#include "ron/ledger_verify.h"
+#include "rt/lock.h"
+
+/* Prints what the verifier says; returns its code. */
+int cmd_ledger_report(struct cmd_ctx *ctx, const struct ledger_verify_report *r, int code);
+
+/* cmd_ledger_archive.c */
+extern const struct cmd_flag cmd_ledger_snapshot_flags[], cmd_ledger_restore_flags[];
+int cmd_ledger_snapshot(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+int cmd_ledger_restore(struct cmd_ctx *ctx, int argc, char **argv);
+
+#endif
