@@ -98,3 +98,16 @@ admin() { # STATUS METHOD PATH [BODY]
 }
 
 metric() { curl -s "$URL/metrics" | grep -v '^#' | grep -F "$1" | awk '{s += $NF} END {print s + 0}'; }
+
+fills() { curl -s -H "Authorization: Bearer $TOKEN" "$URL/admin/fills" | grep -o "\"state\":\"$1\"" | wc -l; } # how many are in that state
+
+in_state() { # STATE N: waits until at least N fills are in that state
+    local i
+    for ((i = 0; i < 500; i++)); do
+        [ "$(fills "$1")" -ge "$2" ] && return
+        pause 0.02
+    done
+    die "never $2 fills $1"
+}
+fetching() { in_state fetching "$1"; }
+queued() { in_state queued "$1"; }

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Writes a PMTiles v3 archive, independently of the service's own writer.
 
-usage: edge_pack.py FILE ZOOM TEXT [--gzip] [--leaves N] [--bytes N]   every tile of zoom 0..ZOOM says "TEXT z/x/y"
+usage: edge_pack.py FILE ZOOM TEXT [--gzip] [--leaves N] [--bytes N] [--noise N]
+
+Every tile of zoom 0..ZOOM says "TEXT z/x/y", padded with dots to N bytes, followed by N bytes of noise (the same for the same tile).
 """
 import gzip
 import os
+import random
 import struct
 import sys
 
@@ -50,10 +53,11 @@ def main():
     pack = (lambda b: gzip.compress(b, mtime=0)) if "--gzip" in opts else (lambda b: b)
     leaves = int(opts[opts.index("--leaves") + 1]) if "--leaves" in opts else 0
     pad = int(opts[opts.index("--bytes") + 1]) if "--bytes" in opts else 0
+    noise = int(opts[opts.index("--noise") + 1]) if "--noise" in opts else 0
     tiles = sorted((tile_id(z, x, y), z, x, y) for z in range(zoom + 1) for x in range(2**z) for y in range(2**z))
     entries, data = [], bytearray()
     for i, z, x, y in tiles:
-        body = pack(f"{text} {z}/{x}/{y}".encode().ljust(pad, b"."))
+        body = pack(f"{text} {z}/{x}/{y}".encode().ljust(pad, b".") + random.Random(f"{z}/{x}/{y}").randbytes(noise))
         entries.append((i, 1, len(body), len(data)))
         data += body
     leaf_bytes = b""
