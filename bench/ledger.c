@@ -3,11 +3,11 @@
  * One thread, one poll loop; requests are written by hand so that the generator stays far below the server's cost.
  *
  *   bench.ledger --uds PATH --token FILE [--conns 8] [--inflight 4] [--units 256] [--accounts 10000] [--seconds 5] [--hot]
- *                [--rate N] [--entries N]
+ *                [--rate N] [--entries N] [--per-unit 1]
  *
  * Prints one JSON line: entries and requests per second, latency of requests, errors. --hot debits one account, one lane per slot.
  * --rate sends that many requests per second, whatever the answers do, and counts latency from the moment a request was due.
- * --entries ends after so many transfers instead of after a time. Accounts are minted first and count as `minted`.
+ * --per-unit makes units of so many transfers, as a payout has them. --entries ends after so many transfers instead of after a time. Accounts are minted first and count as `minted`.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,9 +43,9 @@ struct slot {
 static struct {
     const char *uds;
     char token[8192];
-    unsigned conns, inflight, units, accounts, seconds, rate, entries;
+    unsigned conns, inflight, units, per_unit, accounts, seconds, rate, entries;
     bool hot;
-} opt = {.conns = 8, .inflight = 4, .units = 256, .accounts = 10000, .seconds = 5};
+} opt = {.conns = 8, .inflight = 4, .units = 256, .per_unit = 1, .accounts = 10000, .seconds = 5};
 
 static struct conn conns[CONNS_MAX];
 static struct slot slots[CONNS_MAX * INFLIGHT_MAX];
@@ -124,9 +124,11 @@ static uint8_t *named(uint8_t *p, unsigned field, const char *head, uint64_t v)
     return text(p, field, out, (size_t)(digits(out + n, v, 10) - out));
 }
 
-static uint8_t *unit(uint8_t *p, unsigned kind, uint64_t from, uint64_t to, uint64_t amount, uint64_t nonce)
+/* Field 2 of a unit. */
+static uint8_t *put_entry(uint8_t *p, unsigned kind, uint64_t from, uint64_t to, uint64_t amount,
+                          uint64_t nonce)
 {
-    uint8_t entry[256], body[400];
+    uint8_t entry[256];
     uint64_t n = next_id++;
     uint8_t *e = named(entry, 1, id_head, n);
     e = number(e, 2, 1760000000000 + n);
@@ -138,9 +140,25 @@ static uint8_t *unit(uint8_t *p, unsigned kind, uint64_t from, uint64_t to, uint
     e = number(e, 7, amount);
     if (nonce != 0)
         e = number(e, 9, nonce);
-    uint8_t *u = named(body, 1, idem_head, n);
-    u = text(u, 2, (char *)entry, (size_t)(e - entry));
-    return text(p, 1, (char *)body, (size_t)(u - body));
+    return text(p, 2, (char *)entry, (size_t)(e - entry));
+}
+
+/* A unit of the entries that were put into [entries, end). */
+static uint8_t *put_unit(uint8_t *p, const uint8_t *entries, const uint8_t *end)
+{
+    uint8_t idem[80];
+    size_t idem_n = (size_t)(named(idem, 1, idem_head, next_id) - idem), n = (size_t)(end - entries);
+    *p++ = 1 << 3 | 2;
+    p = varint(p, idem_n + n);
+    memcpy(p, idem, idem_n);
+    memcpy(p + idem_n, entries, n);
+    return p + idem_n + n;
+}
+
+static uint8_t *unit(uint8_t *p, unsigned kind, uint64_t from, uint64_t to, uint64_t amount, uint64_t nonce)
+{
+    uint8_t entry[300];
+    return put_unit(p, entry, put_entry(entry, kind, from, to, amount, nonce));
 }
 
 static void frame(struct conn *c, uint64_t corr, const uint8_t *payload, size_t n)
@@ -176,13 +194,14 @@ static void send_slot(unsigned i, int64_t due_ns)
 {
     static uint8_t payload[1 << 20];
     struct slot *s = &slots[i];
-    uint8_t *p = payload;
-    for (unsigned k = 0; k < opt.units; k++) {
+    static uint8_t entries[1 << 20];
+    uint8_t *p = payload, *e = entries;
+    for (unsigned k = 0; k < opt.units * opt.per_unit; k++) {
         uint64_t from, nonce, to;
         if (opt.hot) {
             from = 0;
             nonce = (uint64_t)i << 48 | ++nonces[i];
-            to = 1 + (s->turn++ * 7919) % (opt.accounts - 1);
+            to = 1 + next_id * 7919 % (opt.accounts - 1); /* every payee as often, whatever the slots */
         } else { /* every slot has its own accounts, so that their nonces stay in order */
             uint64_t mine = opt.accounts / n_slots;
             from = i + n_slots * (s->turn++ * 7919 % mine);
@@ -191,10 +210,14 @@ static void send_slot(unsigned i, int64_t due_ns)
             if (to == from)
                 to = (to + 1) % opt.accounts;
         }
-        p = unit(p, 3, from, to, 1, nonce);
+        e = put_entry(e, 3, from, to, 1, nonce);
+        if ((k + 1) % opt.per_unit == 0) {
+            p = put_unit(p, entries, e);
+            e = entries;
+        }
     }
     s->sent_ns = due_ns;
-    sent_entries += opt.units;
+    sent_entries += (uint64_t)opt.units * opt.per_unit;
     s->busy = true;
     frame(&conns[s->conn], i, payload, (size_t)(p - payload));
     flush(&conns[s->conn]);
@@ -301,7 +324,7 @@ static void on_answer(uint64_t corr, unsigned status)
         first_error = (int)status;
     } else {
         done_requests++;
-        done_entries += opt.units;
+        done_entries += (uint64_t)opt.units * opt.per_unit;
     }
     if (n_latency < SAMPLES)
         latency_us[n_latency++] = (uint32_t)((now_ns() - s->sent_ns) / 1000);
@@ -373,15 +396,17 @@ int main(int argc, char **argv)
     opt.conns = option("--conns", argc, argv, opt.conns);
     opt.inflight = option("--inflight", argc, argv, opt.inflight);
     opt.units = option("--units", argc, argv, opt.units);
+    opt.per_unit = option("--per-unit", argc, argv, 1);
     opt.accounts = option("--accounts", argc, argv, opt.accounts);
     opt.seconds = option("--seconds", argc, argv, opt.seconds);
     opt.rate = option("--rate", argc, argv, 0);
     opt.entries = option("--entries", argc, argv, 0);
     if (opt.uds == NULL || opt.conns == 0 || opt.conns > CONNS_MAX || opt.inflight == 0 ||
-        opt.inflight > INFLIGHT_MAX || opt.units == 0 || opt.units > 1024)
-        return fprintf(stderr,
-                       "usage: bench.ledger --uds PATH --token FILE [--conns N] [--inflight N] "
-                       "[--units N] [--accounts N] [--seconds N] [--rate N] [--entries N] [--hot]\n"),
+        opt.inflight > INFLIGHT_MAX || opt.units == 0 || opt.per_unit == 0 ||
+        opt.units * opt.per_unit > 4096)
+        return fprintf(stderr, "usage: bench.ledger --uds PATH --token FILE [--conns N] [--inflight N] "
+                               "[--units N] [--per-unit N] [--accounts N] [--seconds N] [--rate N] "
+                               "[--entries N] [--hot]\n"),
                2;
     n_slots = opt.conns * opt.inflight;
     nonces = calloc(opt.accounts + n_slots, sizeof *nonces);
