@@ -1,11 +1,14 @@
 /*
  * Snapshots: whatever the bytes are, the reader must not crash, and must agree with a reading of the same file by jansson alone.
- * The first byte chooses the format; a second mode feeds single rows, which gets deeper faster.
+ * The first byte chooses the format; a second mode feeds single rows, which gets deeper faster; a third builds a snapshot from
+ * the input in both formats and in two row orders, which must all have one digest, and breaks it in one place, which must be
+ * refused.
  */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/check.h"
 #include "base/str.h"
 #include "services/rewarder/core/snapshot.h"
@@ -83,11 +86,113 @@ static void whole_file(const uint8_t *data, size_t size)
     rewarder_snapshot_fini(&s);
 }
 
+/* ---- built snapshots ---- */
+
+enum { BUILT_MAX = 40 };
+
+struct plan {
+    const uint8_t *p;
+    size_t n;
+};
+
+static unsigned choose(struct plan *t, unsigned below)
+{
+    unsigned v = t->n ? *t->p : 0;
+    if (t->n)
+        t->p++, t->n--;
+    return v % below;
+}
+
+struct built {
+    unsigned rows, dims;
+    bool dim_reversed; /* columns in the other order */
+    uint64_t usage[BUILT_MAX][3];
+    unsigned name[BUILT_MAX];
+};
+
+static void build(struct plan *t, struct built *b)
+{
+    b->rows = choose(t, BUILT_MAX);
+    b->dims = 1 + choose(t, 3);
+    for (unsigned i = 0; i < b->rows; i++) {
+        b->name[i] = i * 251 + choose(t, 251); /* ascending and different */
+        for (unsigned d = 0; d < b->dims; d++)
+            b->usage[i][d] = (uint64_t)choose(t, 256) << choose(t, 55);
+    }
+}
+
+static void put_row(const struct built *b, unsigned i, bool reversed, struct buf *out)
+{
+    buf_printf(out, "[\"a:%x/%s\"", b->name[i], i % 3 ? "x" : "\\u0079");
+    for (unsigned d = 0; d < b->dims; d++)
+        buf_printf(out, ",%llu", (unsigned long long)b->usage[i][reversed ? b->dims - 1 - d : d]);
+    buf_putc(out, ']');
+}
+
+static void put_snapshot(const struct built *b, enum rewarder_media media, bool reversed, unsigned count,
+                         struct buf *out)
+{
+    buf_printf(out, "{\"count\":%u,\"snapshot\":1,\"tenant\":\"t\",\"epoch\":\"e\",\"dims\":[", count);
+    for (unsigned d = 0; d < b->dims; d++)
+        buf_printf(out, "%s\"d%u\"", d ? "," : "", reversed ? b->dims - 1 - d : d);
+    buf_puts(out, media == REWARDER_JSON ? "],\"rows\":[" : "]}\n");
+    for (unsigned k = 0; k < b->rows; k++) {
+        put_row(b, reversed ? b->rows - 1 - k : k, reversed, out);
+        if (media == REWARDER_NDJSON)
+            buf_putc(out, '\n');
+        else if (k + 1 < b->rows)
+            buf_putc(out, ',');
+    }
+    if (media == REWARDER_JSON)
+        buf_puts(out, "]}");
+}
+
+static enum err parse_built(const struct built *b, enum rewarder_media media, bool reversed, unsigned count,
+                            struct sha256 *out)
+{
+    struct buf text;
+    struct rewarder_snapshot s;
+    struct rewarder_snapshot_error why;
+    buf_init(&text, 1 << 20);
+    put_snapshot(b, media, reversed, count, &text);
+    enum err e = rewarder_snapshot_parse(buf_bytes(&text), media, ROWS_MAX, &s, &why);
+    if (e == ERR_OK) {
+        *out = s.rows.digest;
+        CHECK(s.rows.count == b->rows);
+        rewarder_snapshot_fini(&s);
+    }
+    buf_fini(&text);
+    return e;
+}
+
+static void built_file(struct plan *t)
+{
+    struct built b;
+    struct sha256 one, other;
+    build(t, &b);
+    CHECK(parse_built(&b, REWARDER_NDJSON, false, b.rows, &one) == ERR_OK);
+    for (unsigned i = 1; i < 4; i++) {
+        CHECK(parse_built(&b, i & 1 ? REWARDER_JSON : REWARDER_NDJSON, i & 2, b.rows, &other) == ERR_OK);
+        CHECK(sha256_eq(&one, &other));
+    }
+    CHECK(parse_built(&b, REWARDER_JSON, false, b.rows + 1 + choose(t, 9), &other) == ERR_BAD_SNAPSHOT);
+    if (b.rows < 2)
+        return;
+    unsigned i = choose(t, b.rows), j = choose(t, b.rows);
+    if (i != j) {
+        b.name[i] = b.name[j];
+        bool same = (i % 3 == 0) == (j % 3 == 0); /* the two spellings of the end differ */
+        CHECK((parse_built(&b, REWARDER_NDJSON, true, b.rows, &other) == ERR_DUPLICATE_ACCOUNT) == same);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
-    if (data[0] & 0x80)
+    if (data[0] >= 0x40 && data[0] < 0x80)
+        built_file(&(struct plan){data + 1, size - 1});
+    else if (data[0] & 0x80)
         one_row(data, size);
     else
         whole_file(data, size);
