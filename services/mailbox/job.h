@@ -27,6 +27,8 @@ enum {
     MAILBOX_JOB_MAGIC = 0x424f4a4d,
     MAILBOX_SHARDS_MAX = 64,
     MAILBOX_BATCH_JOBS = 512,
+    MAILBOX_STALL_MS = 2000, /* inside one write for so long: the shard is stalled */
+    MAILBOX_SEND_MS = 2000,  /* a send answered later than this came too late */
 };
 
 /* Operations, in the order of the `op` and `endpoint` labels. */
@@ -188,6 +190,7 @@ struct mailbox_job {
     struct mailbox_lane *lane;
     struct mailbox_job *next;            /* done list, operator list */
     size_t bytes;                        /* counted against shard_bytes */
+    int64_t submitted_ns;                /* the breaker waits for its outcome; 0 = it does not */
     bool counted;                        /* holds a place of shard_capacity */
     struct mailbox_send_item *send_rest; /* of a batch larger than its group */
     enum err err;                        /* of the whole job: lane read-only, disk full, ... */
@@ -285,7 +288,7 @@ struct mailbox_stream {
 };
 
 /* submit.c: the way into the shards */
-/* ERR_BUSY with *out_why; the job still belongs to the caller then. `settling` may use the reserved places. */
+/* ERR_BUSY, or ERR_UNAVAILABLE (stalled, breaker), with *out_why; the job still belongs to the caller then. `settling` may use the reserved places. */
 NODISCARD enum err mailbox_submit(struct mailbox_job *j, bool settling, enum mailbox_why *out_why);
 void mailbox_job_done(struct mailbox_job *j); /* by the worker */
 void mailbox_call_job_done(

@@ -96,6 +96,13 @@ enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t 
     snprintf(l->label, sizeof l->label, "%u", no);
     snprintf(l->dir, sizeof l->dir, "%.400s/s%02u", svc_data_dir(mb->svc), no);
     atomic_store(&l->next_due_us, INT64_MAX);
+    rt_breaker_init(&l->breaker, &(struct rt_breaker_spec){.window_ms = 10000,
+                                                           .rate_calls = 20,
+                                                           .rate_percent = 50,
+                                                           .open_ms = 5000,
+                                                           .probes = 3,
+                                                           .successes = 3,
+                                                           .seed = no + 1u});
     enum err e = mailbox_rules_make(mailbox_config(mb), mb->shards, &l->rules, why);
     if (e == ERR_OK)
         e = open_memory(l);
@@ -142,6 +149,7 @@ void mailbox_lane_close(struct mailbox_lane *l)
         rt_chan_destroy(l->work, give_back, NULL);
     if (l->requeue)
         rt_chan_destroy(l->requeue, drop_tick, NULL);
+    rt_breaker_fini(&l->breaker);
     mailbox_shard_fini(&l->shard);
     mailbox_fair_fini(&l->fair);
     heap_fini(&l->parked);
@@ -166,6 +174,7 @@ enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now)
         atomic_store(&l->readonly, true);
         obs_log(svc_log(mb->svc), OBS_ERROR, "shard.readonly", OBS_U64("shard", l->no), OBS_ERR(e),
                 OBS_END);
+        mailbox_tell(mb, l->no, &(struct mailbox_event){.kind = MAILBOX_EV_SHARD_READONLY});
     }
     return e;
 }

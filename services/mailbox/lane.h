@@ -7,6 +7,7 @@
 #ifndef RON_MAILBOX_LANE_H
 #define RON_MAILBOX_LANE_H
 
+#include "rt/breaker.h"
 #include "services/mailbox/job.h"
 #include "services/mailbox/log.h"
 
@@ -41,6 +42,7 @@ struct mailbox_lane {
     struct mailbox_log log;
     char dir[STORE_PATH_MAX];
     struct rt_chan *work, *requeue;
+    struct rt_breaker breaker;  /* at the door: sends that time out; any thread */
     struct mailbox_rules rules; /* this lane's copy of the limits */
     uint64_t rules_seen;
 

@@ -12,6 +12,7 @@
 
 #include "rt/bcast.h"
 #include "services/mailbox/lane.h"
+#include "services/mailbox/quota.h"
 #include "svc/svc.h"
 
 struct mailbox_config {
@@ -54,6 +55,7 @@ struct mailbox {
     uint64_t epoch;
     struct rt_chan *reproc;
     struct rt_bcast *events;
+    struct mailbox_quotas quotas;
     atomic_uint leases; /* of all lanes */
     atomic_bool draining;
     atomic_uint worker_index;
@@ -83,10 +85,13 @@ static inline struct mailbox_lane *mailbox_lane_of(struct mailbox *mb, uint16_t 
 struct mailbox_note {
     atomic_uint refs;
     uint16_t shard;
+    int64_t at_ms;
     struct mailbox_event ev;
 };
-struct mailbox_note *mailbox_note_create(uint16_t shard,
+struct mailbox_note *mailbox_note_create(uint16_t shard, int64_t at_ms,
                                          const struct mailbox_event *ev); /* NULL: no memory */
+/* Tells whoever listens; without memory nobody is told. Never waits. */
+void mailbox_tell(struct mailbox *mb, uint16_t shard, const struct mailbox_event *ev);
 void mailbox_note_ref(void *note);
 void mailbox_note_unref(void *note);
 

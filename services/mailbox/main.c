@@ -29,6 +29,8 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
     free(rules);
     if (e != ERR_OK)
         return conf_refuse(c, "topic_policies", out_err, "%s", why);
+    if (mailbox_quotas_set(NULL, (const char *const *)cfg->quotas.v, cfg->quotas.n, why) != ERR_OK)
+        return conf_refuse(c, "quotas", out_err, "%s", why);
     if (cfg->ready_shards == 0) {
         long cpus = sysconf(_SC_NPROCESSORS_ONLN);
         cfg->ready_shards = cpus < 1 ? 1 : cpus > 8 ? 8 : (uint64_t)cpus;
@@ -112,6 +114,14 @@ static enum err open_lanes(struct mailbox *mb) RT_BLOCKS
     return mailbox_files_check_clean(mb, svc_data_dir(mb->svc));
 }
 
+static void set_quotas(struct mailbox *mb)
+{
+    const struct mailbox_config *cfg = mailbox_config(mb);
+    char why[200];
+    if (mailbox_quotas_set(&mb->quotas, (const char *const *)cfg->quotas.v, cfg->quotas.n, why) != ERR_OK)
+        UNREACHABLE(); /* adjust() has read the same lines */
+}
+
 static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
 {
     struct mailbox *mb = calloc(1, sizeof *mb);
@@ -128,6 +138,8 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
     if (e == ERR_OK)
         e = svc_add_queue(s, "reproc_tx", "reproc_tx", &mb->reproc);
     rt_lock_init(&mb->jobs.lock, "jobs", 41);
+    mailbox_quotas_init(&mb->quotas);
+    set_quotas(mb);
     mb->events = rt_bcast_create(&(struct rt_bcast_spec){
         .name = "events_tx", .capacity = 1024, .ref = mailbox_note_ref, .unref = mailbox_note_unref});
     if (e == ERR_OK && !mb->events)
@@ -181,7 +193,7 @@ static void readiness(struct svc *s, void *state)
         struct mailbox_lane *l = &mb->lanes[i];
         int64_t since = atomic_load(&l->busy_since_ns);
         shards = shards && !atomic_load(&l->readonly) &&
-                 !(since && clock_mono_ns(mb->clock) - since > 2000000000);
+                 !(since && clock_mono_ns(mb->clock) - since > (int64_t)MAILBOX_STALL_MS * 1000000);
         storage = storage && !atomic_load(&l->disk_full);
         calm = calm && atomic_load(&l->jobs) * 10 <= cfg->shard_capacity * 9;
     }
@@ -199,7 +211,7 @@ static void readiness_members(void *state, struct buf *out)
     for (uint16_t i = 0; i < mb->shards; i++) {
         int64_t since = atomic_load(&mb->lanes[i].busy_since_ns);
         readonly += atomic_load(&mb->lanes[i].readonly);
-        stalled += since && clock_mono_ns(mb->clock) - since > 2000000000;
+        stalled += since && clock_mono_ns(mb->clock) - since > (int64_t)MAILBOX_STALL_MS * 1000000;
     }
     buf_printf(out, ",\"shards_readonly\":%u,\"shards_stalled\":%u", readonly, stalled);
 }
@@ -217,6 +229,7 @@ static void reloaded(struct svc *s, void *state)
 {
     struct mailbox *mb = state;
     (void)s;
+    set_quotas(mb);
     atomic_fetch_add(&mb->rules_version, 1); /* each worker takes the new snapshot before its next batch */
 }
 
@@ -236,6 +249,7 @@ static void close_service(struct svc *s, void *state) RT_BLOCKS
         rt_bcast_destroy(mb->events);
     mailbox_operators_free(mb);
     rt_lock_fini(&mb->jobs.lock);
+    mailbox_quotas_fini(&mb->quotas);
     free(mb->lanes);
     free(mb);
 }

@@ -12,8 +12,49 @@ const char *mailbox_why_name(enum mailbox_why w)
     return why_names[w];
 }
 
+/* A shard whose worker hangs in a write takes no new work: it would only wait, and be answered as unknown. */
+static bool stalled(const struct mailbox_lane *l, int64_t now_ns)
+{
+    int64_t since = atomic_load(&l->busy_since_ns);
+    return since && now_ns - since > (int64_t)MAILBOX_STALL_MS * 1000000;
+}
+
+/*
+ * The breaker judges sends: one that was answered later than its caller waits for is a failure, whatever the answer. Open, it
+ * refuses at the door; half open, it lets a few through.
+ */
+static enum err ask_breaker(struct mailbox_job *j, int64_t now_ns, enum mailbox_why *out_why)
+{
+    if (stalled(j->lane, now_ns)) {
+        *out_why = MAILBOX_WHY_STALLED;
+        return ERR_UNAVAILABLE;
+    }
+    if (j->kind != MAILBOX_JOB_SEND)
+        return ERR_OK;
+    if (!rt_breaker_allow(&j->lane->breaker, now_ns)) {
+        *out_why = MAILBOX_WHY_BREAKER;
+        return ERR_UNAVAILABLE;
+    }
+    j->submitted_ns = now_ns;
+    return ERR_OK;
+}
+
+static void tell_breaker(struct mailbox_job *j, bool taken)
+{
+    int64_t now_ns = clock_mono_ns(j->lane->mb->clock), took_ns = now_ns - j->submitted_ns;
+    if (!j->submitted_ns)
+        return;
+    j->submitted_ns = 0;
+    if (taken && took_ns > (int64_t)MAILBOX_SEND_MS * 1000000)
+        rt_breaker_failure(&j->lane->breaker, now_ns);
+    else if (taken && j->err == ERR_OK)
+        rt_breaker_success(&j->lane->breaker, now_ns);
+    else
+        rt_breaker_neither(&j->lane->breaker, now_ns);
+}
+
 /* The last sixteenth of a shard's places is for settling, so that a full shard can still be emptied. */
-enum err mailbox_submit(struct mailbox_job *j, bool settling, enum mailbox_why *out_why)
+static enum err enter(struct mailbox_job *j, bool settling, enum mailbox_why *out_why)
 {
     struct mailbox_lane *l = j->lane;
     const struct mailbox_config *cfg = mailbox_config(l->mb);
@@ -44,8 +85,20 @@ enum err mailbox_submit(struct mailbox_job *j, bool settling, enum mailbox_why *
     return ERR_BUSY;
 }
 
+enum err mailbox_submit(struct mailbox_job *j, bool settling, enum mailbox_why *out_why)
+{
+    enum err e = settling ? ERR_OK : ask_breaker(j, clock_mono_ns(j->lane->mb->clock), out_why);
+    if (e != ERR_OK)
+        return e;
+    e = enter(j, settling, out_why);
+    if (e != ERR_OK)
+        tell_breaker(j, false);
+    return e;
+}
+
 void mailbox_job_done(struct mailbox_job *j)
 {
+    tell_breaker(j, true);
     if (j->counted) {
         j->counted = false;
         atomic_fetch_sub(&j->lane->jobs, 1);

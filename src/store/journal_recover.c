@@ -91,15 +91,11 @@ static enum err list_segment(struct journal_walk *w, uint32_t no, uint32_t last)
 
 enum header_state { HEADER_VALID, HEADER_BLANK, HEADER_INCOMPLETE, HEADER_BAD };
 
-static enum err read_header(struct journal_walk *w, uint32_t no, enum header_state *out_state,
-                            struct store_segment_header *out) RT_BLOCKS
+static enum err judge_header(const struct journal_walk *w, uint32_t no, const uint8_t *p,
+                             enum header_state *out_state, struct store_segment_header *out)
 {
-    const uint8_t *p;
     const struct store_layout *l = &w->j->cfg.layout;
-    enum err e = journal__window(w, no, 0, STORE_SEGMENT_HEADER, &p);
-    if (e)
-        return e;
-    e = store_segment_decode(l, p, out);
+    enum err e = store_segment_decode(l, p, out);
     if (e == ERR_VERSION)
         return e;
     if (e == ERR_OK)
@@ -111,6 +107,14 @@ static enum err read_header(struct journal_walk *w, uint32_t no, enum header_sta
     else
         *out_state = store_segment_incomplete(l, p) ? HEADER_INCOMPLETE : HEADER_BAD;
     return ERR_OK;
+}
+
+static enum err read_header(struct journal_walk *w, uint32_t no, enum header_state *out_state,
+                            struct store_segment_header *out) RT_BLOCKS
+{
+    const uint8_t *p;
+    enum err e = journal__window(w, no, 0, STORE_SEGMENT_HEADER, &p);
+    return e ? e : judge_header(w, no, p, out_state, out);
 }
 
 static void note_header(struct store_journal *j, uint32_t no, const struct store_segment_header *h)
@@ -443,7 +447,11 @@ static enum err note_covered(struct journal_walk *w, uint32_t first, uint32_t en
     for (uint32_t no = first; no < end; no++) {
         enum header_state state;
         struct store_segment_header h;
-        enum err e = read_header(w, no, &state, &h);
+        uint8_t page
+            [STORE_SEGMENT_HEADER]; /* there may be thousands of them: a window each would read gigabytes */
+        enum err e = journal__read_at(w->j, no, 0, page, sizeof page);
+        if (e == ERR_OK)
+            e = judge_header(w, no, page, &state, &h);
         if (e)
             return e;
         if (state != HEADER_VALID)

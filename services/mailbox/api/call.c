@@ -92,6 +92,8 @@ const char *mailbox_detail(enum err e, enum mailbox_why why)
         [MAILBOX_WHY_DRAINING] = "the mailbox is shutting down",
         [MAILBOX_WHY_REBALANCING] = "shards are being rearranged",
         [MAILBOX_WHY_DISK_FULL] = "the disk is full",
+        [MAILBOX_WHY_BREAKER] = "sends to this shard keep timing out; it is left alone for a while",
+        [MAILBOX_WHY_STALLED] = "the shard hangs in a write to its disk",
         [MAILBOX_WHY_QUOTA] = "the tenant's quota is used up",
     };
     if (why != MAILBOX_WHY_NONE && why < sizeof texts / sizeof *texts && texts[why])

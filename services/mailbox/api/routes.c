@@ -44,5 +44,9 @@ const struct net_route mailbox_routes[] = {
      .pattern = "/admin/mailbox/shards",
      .fn = mailbox_get_shards,
      .flags = NET_NO_ADMISSION | NET_WHILE_DRAINING},
+    {.method = "GET",
+     .pattern = "/admin/mailbox/events",
+     .fn = mailbox_get_events,
+     .flags = NET_NO_ADMISSION},
     {.method = NULL},
 };

@@ -20,5 +20,6 @@ void mailbox_get_topics(struct net_req *rq, void *ctx);
 void mailbox_get_topic(struct net_req *rq, void *ctx);
 void mailbox_get_chain(struct net_req *rq, void *ctx);
 void mailbox_get_shards(struct net_req *rq, void *ctx);
+void mailbox_get_events(struct net_req *rq, void *ctx);
 
 #endif

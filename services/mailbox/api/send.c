@@ -164,6 +164,17 @@ enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_messa
     return ERR_OK;
 }
 
+static bool over_quota(struct mailbox_call *c)
+{
+    uint64_t messages = 0, bytes = 0;
+    for (size_t i = 0; i < c->send.n; i++) {
+        messages += c->send.items[i].err == ERR_OK;
+        bytes += c->send.items[i].err == ERR_OK ? c->send.items[i].in.payload.n : 0;
+    }
+    return mailbox_quotas_take(&c->mb->quotas, auth_cap_tenant(c->cap), messages, bytes, c->started_ns) !=
+           ERR_OK;
+}
+
 /* One job per shard touched, its items in the order of the request. */
 void mailbox_send_submit(struct mailbox_call *c)
 {
@@ -182,6 +193,10 @@ void mailbox_send_submit(struct mailbox_call *c)
     }
     if (n == 0) {
         c->finish(c);
+        return;
+    }
+    if (over_quota(c)) {
+        mailbox_call_refuse(c, ERR_RATE_LIMITED, MAILBOX_WHY_QUOTA, NULL);
         return;
     }
     struct mailbox_job *jobs = mailbox_call_jobs(c, n);

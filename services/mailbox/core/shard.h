@@ -52,6 +52,9 @@ enum mailbox_event_kind {
     MAILBOX_EV_DLQ_MOVED,
     MAILBOX_EV_LEASE_EXPIRED,
     MAILBOX_EV_INTEGRITY_FAIL,
+    /* The service's own; the core never makes them. */
+    MAILBOX_EV_SHARD_READONLY,
+    MAILBOX_EV_REPROCESS_DONE, /* msg_id is the job's */
 };
 struct mailbox_event {
     enum mailbox_event_kind kind;

@@ -29,8 +29,10 @@ static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
     const struct mailbox_config *cfg = mailbox_config(mb);
     bool low = store_disk_free_bytes(svc_disk(mb->svc), l->dir, &free_bytes) == ERR_OK &&
                free_bytes < cfg->storage_min_free + cfg->segment_bytes;
-    bool over = store_journal_segments(l->log.journal, NULL, 0) * cfg->segment_bytes * mb->shards >
-                cfg->storage_max_bytes;
+    uint64_t most = svc_amnesia(mb->svc) ? cfg->amnesia_bytes : cfg->storage_max_bytes;
+    uint64_t used =
+        (store_journal_segments(l->log.journal, NULL, 0) + 1) * cfg->segment_bytes + l->keeping.idx_bytes;
+    bool over = used * mb->shards > most && store_journal_segments(l->log.journal, NULL, 0) > 0;
     enum err e =
         (low && !svc_amnesia(mb->svc)) || over ? ERR_NO_SPACE : store_journal_prepare_spare(l->log.journal);
     if (e != ERR_OK)
@@ -123,8 +125,8 @@ static bool audit_over(struct mailbox *mb, struct mailbox_lane *l, uint32_t segm
     const struct mailbox_config *cfg = mailbox_config(mb);
     char path[STORE_PATH_MAX];
     struct store_stat st;
-    if (segments * cfg->segment_bytes > cfg->retention_audit_bytes / mb->shards)
-        return true;
+    if (svc_amnesia(mb->svc) || segments * cfg->segment_bytes > cfg->retention_audit_bytes / mb->shards)
+        return true; /* memory is not spent on history */
     store_journal_segment_path(path, l->dir, segment);
     return store_disk_stat(svc_disk(mb->svc), path, &st) == ERR_OK &&
            clock_wall_ms(mb->clock) - st.modified_ms > cfg->retention_audit;

@@ -277,6 +277,10 @@ static void set_state(struct mailbox *mb, struct mailbox_operator *op, enum mail
     op->state = state;
     op->finished_ms = (uint64_t)clock_wall_ms(mb->clock);
     rt_lock_release(&mb->jobs.lock);
+    struct mailbox_event ev = {.kind = MAILBOX_EV_REPROCESS_DONE, .msg_id = op->job};
+    ev.topic_len = (uint8_t)(op->topic_len < 255 ? op->topic_len : 255);
+    memcpy(ev.topic, op->topic, ev.topic_len);
+    mailbox_tell(mb, op->lane->no, &ev);
     obs_log(svc_log(mb->svc), OBS_INFO, "dlq.reprocess", OBS_U64("moved", op->moved),
             OBS_U64("skipped", op->skipped), OBS_STR("kid", op->kid), OBS_END);
 }

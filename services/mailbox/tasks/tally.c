@@ -73,9 +73,7 @@ void mailbox_worker__tell_events(struct mailbox_lane *l)
                     OBS_STR("cause", mailbox_cause_name((enum mailbox_cause)ev->cause)),
                     OBS_U64("attempt", ev->attempt), OBS_END);
         }
-        struct mailbox_note *note = mailbox_note_create(l->no, ev);
-        if (note)
-            rt_bcast_publish(l->mb->events, note);
+        mailbox_tell(l->mb, l->no, ev);
     }
     l->shard.events_n = 0;
 }

@@ -326,6 +326,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
         !l->shard.readonly) { /* settling goes on in memory; a start will judge the files */
         mailbox_shard_failed(&l->shard);
         atomic_store(&l->readonly, true);
+        mailbox_tell(l->mb, l->no, &(struct mailbox_event){.kind = MAILBOX_EV_SHARD_READONLY});
     }
     if (!mailbox_shard_group_full(&l->shard))
         l->more_ticks = mailbox_shard_tick(&l->shard, now);

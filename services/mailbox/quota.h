@@ -1,0 +1,42 @@
+/*
+ * Quotas per tenant: how many messages and bytes a second the tokens of one tenant may send, all together.
+ *
+ * A line of the configuration is "tenant send_rate=100 bytes_rate=1MiB"; a tenant without a line has no limit. A burst of one
+ * second's worth is allowed, or of one whole batch when that is more.
+ *
+ * Threads     Every function from any thread; none waits.
+ * Memory      A fixed table; reloading keeps the levels of tenants that are still there.
+ */
+#ifndef RON_MAILBOX_QUOTA_H
+#define RON_MAILBOX_QUOTA_H
+
+#include <stdatomic.h>
+
+#include "base/bytes.h"
+#include "base/err.h"
+#include "rt/limiter.h"
+#include "rt/lock.h"
+
+enum { MAILBOX_QUOTAS_MAX = 256, MAILBOX_TENANT_MAX = 63 };
+
+struct mailbox_quota {
+    char tenant[MAILBOX_TENANT_MAX + 1];
+    struct rt_bucket sends, bytes;
+};
+
+struct mailbox_quotas {
+    struct rt_lock lock; /* "quota", rank 40: guards the table */
+    atomic_uint n;       /* written under the lock; 0 is seen without it */
+    struct mailbox_quota q[MAILBOX_QUOTAS_MAX];
+};
+
+void mailbox_quotas_init(struct mailbox_quotas *s);
+void mailbox_quotas_fini(struct mailbox_quotas *s);
+/* ERR_BAD_REQUEST with a sentence; s may be NULL to check only. */
+NODISCARD enum err mailbox_quotas_set(struct mailbox_quotas *s, const char *const *lines, size_t n,
+                                      char why[200]);
+/* ERR_RATE_LIMITED: nothing was taken. */
+NODISCARD enum err mailbox_quotas_take(struct mailbox_quotas *s, struct str tenant, uint64_t messages,
+                                       uint64_t bytes, int64_t now_ns);
+
+#endif
