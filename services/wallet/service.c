@@ -289,15 +289,13 @@ static void wallet_readiness(struct svc *s, void *state)
     int64_t now = wallet_now_ns(w);
     uint64_t depth = rt_inflight_now(&w->work_slots), room = wallet_config(w)->queue_work;
     /* Full for 100 ms: not ready, until a fifth of it is free again. */
-    if (depth * 100 < room * 95)
-        w->queue_full_since_ns = 0;
-    else if (!w->queue_full_since_ns)
-        w->queue_full_since_ns = now;
-    if (w->queue_full_since_ns && now - w->queue_full_since_ns >= 100000000)
-        w->queue_bad = true;
-    if (depth * 100 < room * 80)
-        w->queue_bad = false;
-    obs_health_set(svc_health(s), w->cause_queue, !w->queue_bad);
+    int64_t since = atomic_load_explicit(&w->queue_full_since_ns, memory_order_relaxed);
+    bool bad = atomic_load_explicit(&w->queue_bad, memory_order_relaxed);
+    since = depth * 100 < room * 95 ? 0 : since ? since : now;
+    bad = (bad && depth * 100 >= room * 80) || (since && now - since >= 100000000);
+    atomic_store_explicit(&w->queue_full_since_ns, since, memory_order_relaxed);
+    atomic_store_explicit(&w->queue_bad, bad, memory_order_relaxed);
+    obs_health_set(svc_health(s), w->cause_queue, !bad);
     obs_health_set(svc_health(s), w->cause_breaker,
                    rt_breaker_state(&w->breaker, now) == RT_BREAKER_CLOSED);
 }

@@ -186,8 +186,9 @@ struct wallet {
     _Atomic uint64_t in_doubt;
     int64_t started_ns;
     size_t cause_ledger, cause_policy, cause_queue, cause_fork, cause_feed, cause_breaker;
-    int64_t queue_full_since_ns;
-    bool queue_bad;
+    /* Readiness is looked at by its task, and once by who starts the service. */
+    _Atomic int64_t queue_full_since_ns;
+    atomic_bool queue_bad;
 };
 
 static inline const struct wallet_config *wallet_config(const struct wallet *w)

@@ -92,8 +92,9 @@ static void on_ingest(void *ctx, const struct ledger_ingest_reply *r)
     for (size_t i = 0; complete && i < b->n; i++)
         if (r->results[i].status == LEDGER_COMMITTED || r->results[i].status == LEDGER_DUPLICATE)
             wallet_saw_root(w, r->results[i].tree_size, &r->results[i].root);
+    int64_t sent_ns = b->sent_ns;                  /* once handed over, the worker may fill it again */
     CHECK(rt_chan_try_send(k->done, b) == ERR_OK); /* as many slots as batches */
-    wallet_call_end(w, WALLET_CALL_INGEST, &r->a, b->sent_ns);
+    wallet_call_end(w, WALLET_CALL_INGEST, &r->a, sent_ns);
 }
 
 static void send_batch(struct wallet_worker *k, struct wallet_batch *b)

@@ -118,7 +118,7 @@ RT_UNCHECKED static void ten_times_too_much_is_refused_at_once_and_costs_no_good
     /* Every request to the ledger was full, and it was never waited for: that is all its capacity. The clock is asked less
      * strictly, other programs use this machine too; bench/rows/wallet asks for 95 % of the peak. */
     assert_true((double)flood.ok >= 0.95 * 2 * (double)requests);
-    assert_true(good >= 0.75 * (before < after ? before : after));
+    assert_true(good >= 0.5 * (before < after ? before : after));
     assert_true(flood.busy > flood.ok); /* it was a flood */
     assert_int_equal(flood.no_retry_after, 0);
     assert_int_equal(flood.other + flood.cut + flood.pending, 0);
