@@ -460,6 +460,15 @@ static void ask(const char *request, int status, const char *body_part)
     raw_free(&r);
 }
 
+/* The next answer on this connection. */
+static void answered(struct raw_conn *c, int status, const char *body_part)
+{
+    struct raw_response r;
+    raw_read(c, false, &r);
+    expect(&r, status, body_part);
+    raw_free(&r);
+}
+
 /* ---- tests ---- */
 
 static void a_request_is_answered_with_date_corr_id_and_no_server_header(void **state)
@@ -491,9 +500,8 @@ static void a_valid_corr_id_is_echoed_and_a_bad_one_replaced(void **state)
     raw_once(rig.port, "GET /hello HTTP/1.1\r\nHost: x\r\nX-Corr-ID: my-id/1\r\n\r\n", &r);
     assert_string_equal(raw_header(&r, "X-Corr-ID", v, sizeof v), "my-id/1");
     raw_free(&r);
-    raw_once(rig.port, "GET /nowhere HTTP/1.1\r\nHost: x\r\nX-Corr-ID: on-errors-too\r\n\r\n", &r);
-    expect(&r, 404, "\"corr_id\":\"on-errors-too\"");
-    raw_free(&r);
+    ask("GET /nowhere HTTP/1.1\r\nHost: x\r\nX-Corr-ID: on-errors-too\r\n\r\n", 404,
+        "\"corr_id\":\"on-errors-too\"");
     raw_once(rig.port, "GET /hello HTTP/1.1\r\nHost: x\r\nX-Corr-ID: with space\r\n\r\n", &r);
     assert_int_equal(strlen(raw_header(&r, "X-Corr-ID", v, sizeof v)), 36);
     raw_free(&r);
@@ -562,9 +570,7 @@ static void head_gets_the_headers_of_get_and_no_body(void **state)
     raw_read(&c, true, &r);
     assert_int_equal(atoi(raw_header(&r, "Content-Length", v, sizeof v)), sizeof big);
     raw_free(&r);
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello\n");
-    raw_free(&r);
+    answered(&c, 200, "hello\n");
     raw_close(&c);
     EVENTUALLY(rig.releases == 1);
     rig_stop();
@@ -602,20 +608,15 @@ static void an_outbox_carries_an_iterations_requests_and_answers_what_is_not_tak
     (void)state;
     rig_start((struct net_limits){.max_pipeline = 40});
     struct raw_conn c;
-    struct raw_response r;
     raw_connect(&c, rig.port);
     for (int i = 0; i < 30; i++)
         raw_puts(&c, "GET /boxed/b HTTP/1.1\r\nHost: x\r\n\r\n");
     for (int i = 0; i < 30; i++) {
-        raw_read(&c, false, &r);
-        expect(&r, 200, "answer b");
-        raw_free(&r);
+        answered(&c, 200, "answer b");
     }
     rt_chan_close(rig.jobs);
     raw_puts(&c, "GET /boxed/b HTTP/1.1\r\nHost: x\r\n\r\n");
-    raw_read(&c, false, &r);
-    expect(&r, 503, "not taken");
-    raw_free(&r);
+    answered(&c, 503, "not taken");
     raw_close(&c);
     rig_stop();
 }
@@ -633,12 +634,9 @@ static void more_pipelined_requests_than_the_limit_wait_and_are_all_answered(voi
         n += (size_t)sprintf(all + n, "GET /defer/%d HTTP/1.1\r\nHost: x\r\n\r\n", i);
     raw_send(&c, all, n);
     for (int i = 0; i < MANY; i++) {
-        struct raw_response r;
         char want[32];
         snprintf(want, sizeof want, "answer %d", i);
-        raw_read(&c, false, &r);
-        expect(&r, 200, want);
-        raw_free(&r);
+        answered(&c, 200, want);
     }
     raw_close(&c);
     rig_stop();
@@ -684,9 +682,7 @@ static void connection_close_and_http_1_0_are_honoured(void **state)
     raw_close(&c);
     raw_connect(&c, rig.port);
     raw_puts(&c, "GET /hello HTTP/1.0\r\n\r\n");
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello");
-    raw_free(&r);
+    answered(&c, 200, "hello");
     assert_true(raw_at_eof(&c));
     raw_close(&c);
     raw_connect(&c, rig.port);
@@ -695,9 +691,7 @@ static void connection_close_and_http_1_0_are_honoured(void **state)
     raw_read(&c, false, &r);
     assert_string_equal(raw_header(&r, "Connection", v, sizeof v), "keep-alive");
     raw_free(&r);
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello");
-    raw_free(&r);
+    answered(&c, 200, "hello");
     raw_close(&c);
     rig_stop();
 }
@@ -707,17 +701,12 @@ static void a_client_that_shuts_its_side_still_gets_its_answer(void **state)
     (void)state;
     rig_start((struct net_limits){0});
     struct raw_conn c;
-    struct raw_response r;
     raw_connect(&c, rig.port);
     raw_puts(&c,
              "GET /hello HTTP/1.1\r\nHost: x\r\n\r\nGET /defer/9 HTTP/1.1\r\nHost: x\r\n\r\nGET /unfinish");
     shutdown(c.fd, SHUT_WR);
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello");
-    raw_free(&r);
-    raw_read(&c, false, &r);
-    expect(&r, 200, "answer 9");
-    raw_free(&r);
+    answered(&c, 200, "hello");
+    answered(&c, 200, "answer 9");
     assert_true(raw_at_eof(&c));
     raw_close(&c);
     rig_stop();
@@ -728,22 +717,15 @@ static void expect_100_is_answered_only_after_the_limits_passed(void **state)
     (void)state;
     rig_start((struct net_limits){0});
     struct raw_conn c;
-    struct raw_response r;
     raw_connect(&c, rig.port);
     raw_puts(&c, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n");
-    raw_read(&c, false, &r);
-    expect(&r, 100, NULL);
-    raw_free(&r);
+    answered(&c, 100, NULL);
     raw_puts(&c, "body");
-    raw_read(&c, false, &r);
-    expect(&r, 200, "body");
-    raw_free(&r);
+    answered(&c, 200, "body");
     raw_close(&c);
     raw_connect(&c, rig.port);
     raw_puts(&c, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 70000\r\nExpect: 100-continue\r\n\r\n");
-    raw_read(&c, false, &r);
-    expect(&r, 413, "too_large");
-    raw_free(&r);
+    answered(&c, 413, "too_large");
     assert_true(raw_at_eof(&c));
     raw_close(&c);
     ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: a-pony\r\n\r\nbody", 417,
@@ -768,9 +750,7 @@ static void a_declared_body_over_the_limit_is_refused_before_it_is_read(void **s
         "too_large");
     raw_connect(&c, rig.port);
     raw_puts(&c, "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n10001\r\n");
-    raw_read(&c, false, &r);
-    expect(&r, 413, "too_large");
-    raw_free(&r);
+    answered(&c, 413, "too_large");
     raw_close(&c);
     /* exactly the limit is welcome */
     raw_connect(&c, rig.port);
@@ -789,7 +769,6 @@ static void a_refusal_reads_a_small_body_away_and_keeps_the_connection(void **st
     (void)state;
     rig_start((struct net_limits){0});
     struct raw_conn c;
-    struct raw_response r;
     raw_connect(&c, rig.port);
     raw_puts(&c,
              "POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nGET /GET /hello "
@@ -798,9 +777,7 @@ static void a_refusal_reads_a_small_body_away_and_keeps_the_connection(void **st
              "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
     const int want[] = {404, 200, 405, 200};
     for (int i = 0; i < 4; i++) {
-        raw_read(&c, false, &r);
-        expect(&r, want[i], NULL);
-        raw_free(&r);
+        answered(&c, want[i], NULL);
     }
     raw_close(&c);
     rig_stop();
@@ -1023,12 +1000,9 @@ static void a_request_that_arrives_too_slowly_is_408(void **state)
     };
     for (size_t i = 0; i < sizeof slow / sizeof *slow; i++) {
         struct raw_conn c;
-        struct raw_response r;
         raw_connect(&c, rig.port);
         raw_puts(&c, slow[i]);
-        raw_read(&c, false, &r);
-        expect(&r, 408, "\"code\":\"timeout\",\"retryable\":true");
-        raw_free(&r);
+        answered(&c, 408, "\"code\":\"timeout\",\"retryable\":true");
         assert_true(raw_at_eof(&c));
         raw_close(&c);
     }
@@ -1086,9 +1060,7 @@ static void the_server_answers_503_at_the_deadline_and_drops_the_late_answer(voi
     expect(&r, 503, "\"code\":\"timeout\",\"retryable\":true,\"corr_id\":\"late\"");
     assert_true(atoi(raw_header(&r, "Retry-After", v, sizeof v)) >= 1);
     raw_free(&r);
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello");
-    raw_free(&r);
+    answered(&c, 200, "hello");
     assert_int_equal(rig.closes, 1);
     struct net_req *rq = rig.held;
     assert_true(net_req_gone(rq));
@@ -1096,9 +1068,7 @@ static void the_server_answers_503_at_the_deadline_and_drops_the_late_answer(voi
     net_reply(rq, 200, NULL, text("too late"));
     EVENTUALLY(rig.inflight == 0);
     raw_puts(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello");
-    raw_free(&r);
+    answered(&c, 200, "hello");
     raw_close(&c);
     rig_stop();
 }
@@ -1111,11 +1081,8 @@ static void callers_shorten_the_deadline_but_never_lengthen_it(void **state)
                                           "Deadline: 1000", "Request-Timeout: 0"};
     for (size_t i = 0; i < 4; i++) {
         char request[256];
-        struct raw_response r;
         snprintf(request, sizeof request, "GET /hold HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", headers[i]);
-        raw_once(rig.port, request, &r);
-        expect(&r, 503, "\"code\":\"timeout\"");
-        raw_free(&r);
+        ask(request, 503, "\"code\":\"timeout\"");
         if (i < 2)
             net_reply(rig.held, 200, NULL, text(""));
     }
@@ -1179,7 +1146,6 @@ static void requests_in_flight_over_the_cap_get_429_but_health_does_not(void **s
     (void)state;
     rig_start((struct net_limits){.max_inflight = 1});
     struct raw_conn c;
-    struct raw_response r;
     raw_connect(&c, rig.port);
     raw_puts(&c, "GET /hold HTTP/1.1\r\nHost: x\r\n\r\n");
     EVENTUALLY(rig.held != NULL);
@@ -1187,9 +1153,7 @@ static void requests_in_flight_over_the_cap_get_429_but_health_does_not(void **s
     ask("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody", 429, "\"code\":\"busy\"");
     ask("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 200, "hello");
     net_reply(rig.held, 200, NULL, text("done"));
-    raw_read(&c, false, &r);
-    expect(&r, 200, "done");
-    raw_free(&r);
+    answered(&c, 200, "done");
     EVENTUALLY(rig.inflight == 0);
     ask("GET /hello HTTP/1.1\r\nHost: x\r\n\r\n", 200, "hello");
     raw_close(&c);
@@ -1208,16 +1172,12 @@ static void a_peer_over_its_rate_gets_429_with_retry_after(void **state)
     raw_connect(&c, rig.port);
     raw_puts(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\nGET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
                  "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello");
-    raw_free(&r);
+    answered(&c, 200, "hello");
     raw_read(&c, false, &r);
     expect(&r, 429, "\"code\":\"rate_limited\"");
     assert_string_equal(raw_header(&r, "Retry-After", v, sizeof v), "2");
     raw_free(&r);
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello");
-    raw_free(&r);
+    answered(&c, 200, "hello");
     raw_close(&c);
     assert_int_equal(rig.rejects[NET_REJECT_RATE], 1);
     rig_stop();
@@ -1241,9 +1201,7 @@ static void memory_and_files_leave_without_being_copied_and_are_released(void **
     raw_read(&c, false, &r);
     assert_true(r.complete && r.body_n == (1 << 20) - 100 && memcmp(r.body, big + 100, r.body_n) == 0);
     raw_free(&r);
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello");
-    raw_free(&r);
+    answered(&c, 200, "hello");
     raw_close(&c);
     EVENTUALLY(rig.releases == 2);
     assert_int_equal(rig.released_bad, 0);
@@ -1326,9 +1284,7 @@ static void a_sized_stream_refills_when_there_is_room(void **state)
     for (size_t i = 0; i < 100; i++)
         assert_memory_equal(r.body + i * 50000, big + i * 1000, 50000);
     raw_free(&r);
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello");
-    raw_free(&r);
+    answered(&c, 200, "hello");
     raw_close(&c);
     rig_stop();
 }
@@ -1342,9 +1298,7 @@ static void request_bodies_can_be_streamed_in(void **state)
     raw_connect(&c, rig.port);
     raw_puts(&c, "POST /count HTTP/1.1\r\nHost: x\r\nContent-Length: 3145728\r\n\r\n");
     raw_send(&c, big, sizeof big);
-    raw_read(&c, false, &r);
-    expect(&r, 200, "3145728");
-    raw_free(&r);
+    answered(&c, 200, "3145728");
     raw_puts(&c, "POST /count HTTP/1.1\r\nHost: x\r\n\r\n");
     raw_read(&c, false, &r);
     assert_string_equal(r.body, "0");
@@ -1356,14 +1310,10 @@ static void request_bodies_can_be_streamed_in(void **state)
     raw_free(&r);
     /* an answer before the end: the rest is thrown away, the connection goes on */
     raw_puts(&c, "POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n");
-    raw_read(&c, false, &r);
-    expect(&r, 403, "forbidden");
-    raw_free(&r);
+    answered(&c, 403, "forbidden");
     raw_send(&c, big, 100000);
     raw_puts(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-    raw_read(&c, false, &r);
-    expect(&r, 200, "hello");
-    raw_free(&r);
+    answered(&c, 200, "hello");
     raw_close(&c);
     rig_stop();
 }
@@ -1373,7 +1323,6 @@ static void a_paused_body_waits_for_the_handler(void **state)
     (void)state;
     rig_start((struct net_limits){0});
     struct raw_conn c;
-    struct raw_response r;
     raw_connect(&c, rig.port);
     raw_puts(&c, "POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n");
     raw_send(&c, big, 200000);
@@ -1384,9 +1333,7 @@ static void a_paused_body_waits_for_the_handler(void **state)
         EVENTUALLY(rig.pieces == seen + 1 || rig.done == 1);
         seen = rig.pieces;
     }
-    raw_read(&c, false, &r);
-    expect(&r, 200, "200000");
-    raw_free(&r);
+    answered(&c, 200, "200000");
     raw_close(&c);
     rig_stop();
 }
