@@ -348,7 +348,7 @@ static void close_worker(struct wallet_worker *k)
 /* Every call to the ledger has a deadline of a second or two; nothing is freed before the last one came back. */
 static void await_calls(struct wallet *w)
 {
-    while (os_count_get(&w->calls) > 0)
+    while (os_a64_load(&w->calls, memory_order_acquire) > 0)
         usleep(1000);
 }
 

@@ -35,7 +35,7 @@ const char *wallet_shed(struct wallet *w)
 
 void wallet_call_begin(struct wallet *w)
 {
-    os_count_add(&w->calls, 1);
+    os_a64_add(&w->calls, 1, memory_order_relaxed);
 }
 
 void wallet_call_end(struct wallet *w, enum wallet_call call, const struct ledger_answer *a,
@@ -63,7 +63,7 @@ void wallet_call_end(struct wallet *w, enum wallet_call call, const struct ledge
     }
     if (failed && !neutral)
         obs_counter_inc(obs_counter_nth(w->m[WALLET_M_upstream_fail], 0));
-    os_count_add(&w->calls, (uint64_t)-1);
+    os_a64_add(&w->calls, (uint64_t)-1, memory_order_release); /* the last use of w in this call */
 }
 
 void wallet_fork(struct wallet *w, const char *what)

@@ -141,7 +141,7 @@ struct wallet {
     struct obs_family *auth_failures;
     struct ledger_client *ledger;
     bool owns_ledger;
-    struct os_count calls; /* made and not yet answered */
+    struct os_a64 calls; /* made and not yet answered; release in wallet_call_end, acquire in await_calls */
 
     struct wallet_shard *shards;
     size_t shard_mask;

@@ -101,6 +101,7 @@ void svc__topology_json(struct svc *s, struct buf *out); /* declared, with live 
 void svc__tasks_json(struct svc *s, struct buf *out);
 NODISCARD enum err svc__http_open(struct svc *s);
 unsigned svc__http_threads(const struct svc *s);
+void svc__health_publish(struct svc *s); /* gauge and log line, from any thread */
 void svc__collect(void *ctx); /* metrics collector of the frame */
 
 extern const struct net_route svc__routes[];

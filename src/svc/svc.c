@@ -289,13 +289,14 @@ enum err svc_start(struct svc *s)
     if (e != ERR_OK)
         return e;
     s->started = true;
+    svc_health_tick(s); /* the first look; from then on it is its task that looks */
     e = rt_supervisor_start(s->supervisor);
     if (e != ERR_OK) {
         svc__set_error("%s: cannot start its tasks (%s)", s->def->name, err_title(e));
         return e;
     }
     obs_health_set(s->health, s->cause_started, true);
-    svc_health_tick(s);
+    svc__health_publish(s);
     obs_log(s->log, OBS_INFO, "start", OBS_STR("bind", s->bind), OBS_U64("port", (uint64_t)svc_port(s)),
             OBS_STR("data", s->data_dir), OBS_BOOL("amnesia", svc_amnesia(s)), OBS_END);
     return ERR_OK;

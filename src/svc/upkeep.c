@@ -13,16 +13,21 @@
 
 enum { TICK_MS = 100, EXPORT_MS = 1000, SPANS_PER_POST = 128 };
 
-void svc_health_tick(struct svc *s)
+void svc__health_publish(struct svc *s)
 {
     struct obs_health_view after;
-    if (s->def->hooks.readiness)
-        s->def->hooks.readiness(s, s->state);
     obs_health_read(s->health, &after);
     obs_gauge_set(obs_gauge(s->families[SVC_M_ready]), after.ready);
     if (atomic_exchange(&s->was_ready, after.ready) != after.ready)
         obs_log(s->log, after.ready ? OBS_INFO : OBS_WARN, "ready_changed", OBS_BOOL("ready", after.ready),
                 OBS_STR("missing", after.n_missing ? after.missing[0] : ""), OBS_END);
+}
+
+void svc_health_tick(struct svc *s)
+{
+    if (s->def->hooks.readiness)
+        s->def->hooks.readiness(s, s->state);
+    svc__health_publish(s);
 }
 
 enum err svc_health_task(struct rt_task *self, void *arg)
