@@ -297,12 +297,18 @@ static void note_lease(struct ledger *l, const struct store_lease *lease)
 
 /* ---- following ---- */
 
+/* Groups from before there was a stream were uploaded under epoch 0; journals begin with 1. */
+static uint64_t row_epoch(const struct store_frame *f)
+{
+    return f->epoch == 0 ? 1 : f->epoch;
+}
+
 /* The keeper makes segments; wait for it rather than fail. */
 static enum err append_local(struct ledger *l, const struct store_frame *f, struct store_pos *out) RT_BLOCKS
 {
     struct store_sink *local = store_sink_replica_local(l->sink);
     struct bytes part = f->payload;
-    store_journal_set_epoch(l->sink->journal, f->epoch);
+    store_journal_set_epoch(l->sink->journal, row_epoch(f));
     for (struct deadline by = deadline_in_ms(ROOM_WAIT_MS);;) {
         enum err err = store_sink_append(local, f, &part, 1, out);
         if (err != ERR_NO_SPACE || deadline_passed(by))
@@ -335,6 +341,12 @@ static enum err on_row(void *ctx, const struct store_frame *f) RT_BLOCKS
         enum err ignored = differs(l, "the next group does not continue ours", l->next_group - 1,
                                    &l->last_root, f->group_no - 1, &f->prev_root);
         (void)ignored;
+        return ERR_SAFE_MODE;
+    }
+    struct store_head head;
+    store_journal_head(l->sink->journal, &head);
+    if (row_epoch(f) < head.last_epoch) {
+        ledger_enter_safe_mode(l, CAUSE_CORRUPT, "the epochs of PostgreSQL's groups go back");
         return ERR_SAFE_MODE;
     }
     enum err err = ledger_replay_room(&l->replica->replay, f->count); /* first: it may be told to stop */

@@ -287,7 +287,7 @@ class Client(threading.Thread):
 
 
 class Rig:
-    def __init__(self, lease="1s", clients=4, batch=8, proxies=False, flags=(), small_disk=None):
+    def __init__(self, lease="1s", clients=4, batch=8, proxies=False, flags=(), small_disk=None, before=None):
         self.dir = tempfile.mkdtemp(prefix="ron-replica-", dir="/tmp")
         os.chmod(self.dir, 0o711)
         self.lease = lease
@@ -310,6 +310,8 @@ class Rig:
                 dsn = "host=127.0.0.1,127.0.0.1,127.0.0.1 port=" + ",".join(str(p.port) for p in self.proxies[name]) + " dbname=ron user=ron"
             self.ledgers.append(Ledger(self, name, dsn, *flags))
         a, b = self.ledgers
+        if before:
+            before(self)
         a.start()
         until("a writes", lambda: a.role() == "writer")
         self.token = open(os.path.join(a.data, "operator.token")).read().strip()
@@ -322,7 +324,7 @@ class Rig:
         self.clients = [Client(self, i, batch) for i in range(clients)]
         for c in self.clients:
             c.start()
-        until("the first acknowledgement", lambda: self.last_ack)
+        until("the first acknowledgement", lambda: self.last_ack or not clients)
 
     def fill_disk(self):
         """Every free byte of the primary's disk."""
