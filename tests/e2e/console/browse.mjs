@@ -267,7 +267,8 @@ async function safeModeHoldsAnEpochThatIsQuarantined() {
     assert.equal(funded.status, 200, await funded.text());
     await visit(page, "operations");
     await confirmed(card, "Safe mode", "Put the ledger into safe mode?");
-    await card.getByText("safe mode", { exact: false }).first().waitFor();
+    await card.getByText("reads only, from now on").waitFor();
+    await card.getByText("safe mode: operator").waitFor();
     const refused = await api("wallet", "/v1/issue", { method: "POST", headers: { "Idempotency-Key": "in-safe-mode" }, body: JSON.stringify({ to: "acct:alice", asset: "ron", amount: "1" }) });
     assert.equal(refused.status, 503);
     await shoot(page, "operations-safe-mode");

@@ -142,6 +142,7 @@ RT_UNCHECKED static void health_readiness_version_and_topology_are_there(void **
     a = call(f, "GET", "/admin/topology", f->token, "");
     assert_int_equal(a->status, 200);
     assert_non_null(strstr(a->body, "\"capacity\":4"));
+    assert_non_null(strstr(call(f, "GET", "/metrics", NULL, "")->body, "queue_capacity{service=\"tiny\",queue=\"work\"} 4"));
     assert_int_equal(call(f, "GET", "/nothing", NULL, "")->status, 404);
     assert_int_equal(call(f, "POST", "/healthz", NULL, "")->status, 405);
 }
