@@ -13,6 +13,7 @@
 
 #include "base/arena.h"
 #include "net/loop.h"
+#include "obs/span.h"
 #include "rt/deadline.h"
 #include "rt/lock.h"
 #include "services/ledger/core/state.h"
@@ -76,6 +77,7 @@ struct ledger_job {
     struct deadline by; /* to be sequenced by then */
     int64_t admitted_ns;
     char corr_id[129];
+    struct obs_trace trace; /* of the caller until it is admitted, then of its ingress span */
 
     /* Refused as a whole. */
     enum err err;

@@ -178,7 +178,14 @@ enum err ledger_submit(struct ledger *l, struct ledger_job *job)
     job->counted = true;
     atomic_fetch_add_explicit(&l->jobs_inflight, 1, memory_order_relaxed);
     job->admitted_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
-    err = rt_chan_try_send(l->ingress, job);
+    struct obs_span span;
+    obs_span_begin(l->tracer, &job->trace, "ingress", &span);
+    obs_span_text(&span, "corr_id", str_from_c(job->corr_id));
+    obs_span_text(&span, "kid", job->who.kid);
+    obs_span_text(&span, "queue", STR("ingress"));
+    job->trace = span.self;
+    err = rt_chan_try_send(l->ingress, job); /* then it is somebody else's */
+    obs_span_end(l->tracer, &span, err);
     if (err != ERR_OK) {
         job->counted = false;
         atomic_fetch_sub_explicit(&l->jobs_inflight, 1, memory_order_relaxed);

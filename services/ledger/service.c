@@ -245,6 +245,7 @@ static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
         svc_say_error(why);
     if (err == ERR_OK) {
         s->l->shell = s;
+        s->l->tracer = svc_tracer(svc);
         s->l->deps.why = NULL;
         struct ledger_providers_settings providers;
         provider_settings(cfg, &providers);
@@ -355,6 +356,7 @@ static void service_readiness(struct svc *svc, void *state)
     }
     obs_health_set(h, s->cause_replica, ledger_replica_ready(l));
     obs_health_set(h, s->cause_checkpoint, !atomic_load(&l->checkpoint_failing));
+    obs_tracer_sample_all(svc_tracer(svc), ledger_safe_cause(l) != CAUSE_NONE);
     ledger_direct_tick(s);
 }
 

@@ -256,6 +256,8 @@ void ledger_post_ingest(struct net_req *rq, void *ctx)
     memcpy(job->peer_ip, peer->addr, 16);
     struct str corr = net_req_corr_id(rq);
     snprintf(job->corr_id, sizeof job->corr_id, "%.*s", STR_ARG(corr));
+    if (obs_traceparent_parse(net_req_header(rq, "traceparent"), &job->trace) != ERR_OK)
+        job->trace = (struct obs_trace){0}; /* a trace of its own */
     job->by = deadline_min(deadline_in_ms(l->set.request_ms), net_req_deadline(rq));
     net_req_answer_by(rq, ledger_answer_by(l, job->by), ERR_OUTCOME_UNKNOWN);
     err = ledger_submit(l, job);

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "rt/task.h"
 #include "services/ledger/service.h"
+#include "services/ledger/trace.h"
 
 enum { TAKE = 1024 };
 
@@ -46,9 +47,11 @@ static void commit_backlog(struct rt_task *self, struct ledger *l, struct backlo
 {
     while (b->n > 0) {
         uint32_t n = group_of(l, b);
+        int64_t began_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
         enum err err = ledger_commit(l, b->jobs, n);
         rt_task_beat(self);
         for (uint32_t i = 0; i < n; i++) {
+            ledger_trace_stage(l, b->jobs[i], "committer", "commit", n, began_ns, err);
             if (err == ERR_OK)
                 finish(l, b->jobs[i]);
             else

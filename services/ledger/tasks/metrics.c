@@ -29,6 +29,7 @@ enum err ledger_metrics_run(struct rt_task *self, void *arg)
     do {
         rt_task_beat(self);
         sample(s->l);
+        svc_export_traces(s->svc);
     } while (rt_interval_wait(&tick, self) == ERR_OK);
     return ERR_OK;
 }

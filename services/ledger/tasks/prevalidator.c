@@ -3,6 +3,7 @@
 #include "rt/task.h"
 #include "services/ledger/providers.h"
 #include "services/ledger/service.h"
+#include "services/ledger/trace.h"
 
 enum { TAKE = 4 }; /* few at a time: the other workers want some too */
 
@@ -27,7 +28,10 @@ static void pass_on(struct ledger *l, struct ledger_job *job)
 void ledger_prevalidator_next(struct ledger_service *s, struct ledger_job *job)
 {
     struct ledger *l = s->l;
+    int64_t began = l->deps.clock->mono_ns(l->deps.clock->ctx);
     enum ledger_step step = job->err != ERR_OK ? STEP_REFUSED : ledger_prevalidate_step(l, job);
+    if (step != STEP_ASK)
+        ledger_trace_stage(l, job, "prevalidator", "ingress", 1, began, job->err);
     if (step == STEP_ASK && ledger_providers_park(l->providers, job) == ERR_OK)
         return;
     if (step == STEP_ASK)

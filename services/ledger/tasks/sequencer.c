@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "rt/task.h"
 #include "services/ledger/service.h"
+#include "services/ledger/trace.h"
 
 enum { ROOM_WAIT_MS = 2000 };
 
@@ -26,8 +27,12 @@ static enum err catch_up(struct rt_task *self, struct ledger *l) RT_BLOCKS
     return ERR_OK;
 }
 
-static void send_round(struct ledger *l, struct ledger_round *r)
+static void send_round(struct ledger *l, struct ledger_round *r, int64_t began_ns)
 {
+    for (uint32_t i = 0; i < r->n_out; i++)
+        ledger_trace_stage(l, r->out[i], "sequencer", "preval", r->n, began_ns, ERR_OK);
+    for (uint32_t i = 0; i < r->n_refused; i++)
+        ledger_trace_stage(l, r->refused[i], "sequencer", "preval", r->n, began_ns, r->refused[i]->err);
     for (uint32_t i = 0; i < r->n_out; i++)
         CHECK(rt_chan_try_send(l->commit, r->out[i]) ==
               ERR_OK); /* its slot was counted before it was judged */
@@ -95,7 +100,8 @@ enum err ledger_sequencer_run(struct rt_task *self, void *arg)
             obs_log(l->deps.log, OBS_WARN, "commit_backpressure", OBS_U64("depth", depth), OBS_END);
         if (r->n > 0)
             wait_for_room(self, l);
+        int64_t began_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
         ledger_sequence(l, r, slots);
-        send_round(l, r);
+        send_round(l, r, began_ns);
     }
 }
