@@ -113,6 +113,21 @@ def consume(_, drain=False):
                     note(event="nacked", id=m["msg_id"], attempt=m["attempt"], at_ms=at)
 
 
+def until(what, holds):
+    end = time.monotonic() + 30
+    while not holds():
+        if time.monotonic() > end:
+            sys.exit("never came true: " + what)
+        time.sleep(0.01)
+
+
+def leased():
+    c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=5)
+    c.request("GET", "/metrics")
+    lines = c.getresponse().read().decode().splitlines()
+    return sum(float(l.rsplit(" ", 1)[1]) for l in lines if l.startswith("queue_depth{") and 'queue="leased"' in l)
+
+
 server = start()
 threads = [threading.Thread(target=f, args=(n,)) for n in range(3) for f in (produce, consume)]
 for t in threads:
@@ -126,11 +141,12 @@ for k in range(KILLS):
     server.send_signal(signal.SIGKILL)
     server.wait()
     server = start()
-time.sleep(0.3)
+before = len(events)
+until("the load goes on after the last kill", lambda: sum(e["event"] == "sent" for e in events[before:]) >= 20)
 stop.set()
 for t in threads:
     t.join()
-time.sleep(VIS / 1000 + 0.2)
+until("every lease has ended", lambda: leased() == 0)
 consume(0, drain=True)
 server.send_signal(signal.SIGTERM)
 code = server.wait()
