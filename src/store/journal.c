@@ -9,8 +9,9 @@
  * failure  Any error after step 1 other than "no space for the rename" closes the journal for ever. The flag is set
  *          before append returns, so nobody can be answered in between.
  * spare    Written full of zeros and flushed under a temporary name, renamed, directory flushed: a spare.seg that
- *          exists is complete. The slot goes NONE -> MAKING -> READY by the keeper, READY -> NONE by the writer, each
- *          side touching `spare` only in its own states.
+ *          exists is complete. There are two slots, the second for journals that ask for it; a slot goes
+ *          NONE -> MAKING -> READY by the keeper, READY -> NONE by the writer, each side touching it only in
+ *          its own states.
  */
 #include "store/journal.h"
 #include "store/journal_internal.h"
@@ -117,7 +118,8 @@ void store_journal_close(struct store_journal *j)
         return;
     CHECK_MAGIC(j, STORE_JOURNAL_MAGIC);
     store_file_close(j->active);
-    store_file_close(j->spare);
+    for (size_t i = 0; i < STORE_SPARES_MAX; i++)
+        store_file_close(j->spare[i].file);
     for (size_t i = 0; i < j->n_segments; i++) {
         CHECK(j->segment[i].readers == 0);
         store_file_close(j->segment[i].file);
@@ -170,7 +172,7 @@ struct store_room store_journal_room(const struct store_journal *j)
 {
     if (store_journal_failed(j))
         return (struct store_room){0, 0};
-    bool ready = atomic_load_explicit(&j->spare_state, memory_order_acquire) == SPARE_READY;
+    bool ready = store_journal_spares(j) > 0;
     return (struct store_room){atomic_load_explicit(&j->room_active, memory_order_relaxed),
                                ready ? j->cfg.layout.segment_bytes - STORE_SEGMENT_HEADER : 0};
 }
@@ -184,17 +186,34 @@ bool store_journal_fits(const struct store_journal *j, size_t payload_len)
 
 /* --- the spare --- */
 
-void journal__set_spare(struct store_journal *j, struct store_file *file, bool dsync)
+const char *const journal__spare_names[STORE_SPARES_MAX] = {"spare.seg", "spare2.seg"};
+
+void journal__set_spare(struct journal_spare *s, struct store_file *file, bool dsync)
 {
-    j->spare = file;
-    j->spare_dsync = dsync;
-    atomic_store_explicit(&j->spare_state, SPARE_READY, memory_order_release);
+    s->file = file;
+    s->dsync = dsync;
+    atomic_store_explicit(&s->state, SPARE_READY, memory_order_release);
+}
+
+static int spare_state(const struct journal_spare *s)
+{
+    return atomic_load_explicit(&s->state, memory_order_acquire);
+}
+
+unsigned store_journal_spares(const struct store_journal *j)
+{
+    unsigned ready = 0;
+    for (size_t i = 0; i < STORE_SPARES_MAX; i++)
+        ready += spare_state(&j->spare[i]) == SPARE_READY;
+    return ready;
 }
 
 bool store_journal_wants_spare(const struct store_journal *j)
 {
-    return !store_journal_failed(j) &&
-           atomic_load_explicit(&j->spare_state, memory_order_acquire) == SPARE_NONE;
+    bool making = false;
+    for (size_t i = 0; i < STORE_SPARES_MAX; i++)
+        making = making || spare_state(&j->spare[i]) == SPARE_MAKING;
+    return !store_journal_failed(j) && !making && store_journal_spares(j) == 0;
 }
 
 static enum err write_spare(struct store_journal *j, const char *temp) RT_BLOCKS
@@ -210,11 +229,12 @@ static enum err write_spare(struct store_journal *j, const char *temp) RT_BLOCKS
     return e;
 }
 
-static enum err make_spare(struct store_journal *j, struct store_file **out, bool *out_dsync) RT_BLOCKS
+static enum err make_spare(struct store_journal *j, const char *name, struct store_file **out,
+                           bool *out_dsync) RT_BLOCKS
 {
     char temp[STORE_PATH_MAX], path[STORE_PATH_MAX];
     store_path_join(temp, j->dir, "spare.tmp");
-    store_path_join(path, j->dir, "spare.seg");
+    store_path_join(path, j->dir, name);
     enum err e = write_spare(j, temp);
     if (e == ERR_OK)
         e = store_disk_rename(j->cfg.disk, temp, path);
@@ -232,21 +252,33 @@ static enum err make_spare(struct store_journal *j, struct store_file **out, boo
 
 enum err store_journal_prepare_spare(struct store_journal *j)
 {
+    return store_journal_prepare_spares(j, 1);
+}
+
+enum err store_journal_prepare_spares(struct store_journal *j, unsigned want)
+{
     CHECK_MAGIC(j, STORE_JOURNAL_MAGIC);
+    CHECK(want <= STORE_SPARES_MAX);
     if (store_journal_failed(j))
         return ERR_CLOSED;
+    size_t i = 0;
+    while (i < STORE_SPARES_MAX && spare_state(&j->spare[i]) != SPARE_NONE)
+        i++;
+    if (store_journal_spares(j) >= want || i == STORE_SPARES_MAX)
+        return ERR_OK;
+    struct journal_spare *s = &j->spare[i];
     int none = SPARE_NONE;
-    if (!atomic_compare_exchange_strong_explicit(&j->spare_state, &none, SPARE_MAKING, memory_order_acquire,
+    if (!atomic_compare_exchange_strong_explicit(&s->state, &none, SPARE_MAKING, memory_order_acquire,
                                                  memory_order_acquire))
         return ERR_OK;
     struct store_file *file;
     bool dsync;
-    enum err e = make_spare(j, &file, &dsync);
+    enum err e = make_spare(j, journal__spare_names[i], &file, &dsync);
     if (e == ERR_OK) {
-        journal__set_spare(j, file, dsync);
+        journal__set_spare(s, file, dsync);
         return ERR_OK;
     }
-    atomic_store_explicit(&j->spare_state, SPARE_NONE, memory_order_release);
+    atomic_store_explicit(&s->state, SPARE_NONE, memory_order_release);
     if (e != ERR_NO_SPACE && e != ERR_NO_MEMORY)
         store_journal_fail(
             j); /* a disk that fails for a spare will fail for a frame: stop before an answer depends on it */
@@ -265,10 +297,14 @@ static enum err fail_closed(struct store_journal *j)
 /* The spare becomes segment no. Its name is durable when this returns ERR_OK. */
 static enum err take_spare(struct store_journal *j, uint32_t no) RT_BLOCKS
 {
-    if (atomic_load_explicit(&j->spare_state, memory_order_acquire) != SPARE_READY)
+    size_t i = 0;
+    while (i < STORE_SPARES_MAX && spare_state(&j->spare[i]) != SPARE_READY)
+        i++;
+    if (i == STORE_SPARES_MAX)
         return ERR_NO_SPACE;
+    struct journal_spare *s = &j->spare[i];
     char from[STORE_PATH_MAX], to[STORE_PATH_MAX];
-    store_path_join(from, j->dir, "spare.seg");
+    store_path_join(from, j->dir, journal__spare_names[i]);
     store_journal_segment_path(to, j->dir, no);
     enum err e = store_disk_rename(j->cfg.disk, from, to);
     if (e == ERR_NO_SPACE)
@@ -276,11 +312,11 @@ static enum err take_spare(struct store_journal *j, uint32_t no) RT_BLOCKS
     if (e || store_disk_sync_dir(j->cfg.disk, j->dir))
         return fail_closed(j);
     store_file_close(j->active);
-    j->active = j->spare;
-    j->active_dsync = j->spare_dsync;
+    j->active = s->file;
+    j->active_dsync = s->dsync;
     j->active_blank = true;
-    j->spare = NULL;
-    atomic_store_explicit(&j->spare_state, SPARE_NONE, memory_order_release);
+    s->file = NULL;
+    atomic_store_explicit(&s->state, SPARE_NONE, memory_order_release);
     j->head.end = (struct store_pos){no, STORE_SEGMENT_HEADER};
     journal__set_room(j);
     return ERR_OK;

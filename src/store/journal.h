@@ -123,6 +123,10 @@ void store_journal_close(struct store_journal *j) RT_BLOCKS;
 /* Makes the spare when there is none. ERR_NO_SPACE leaves everything as it was: try again later. */
 NODISCARD enum err store_journal_prepare_spare(struct store_journal *j) RT_BLOCKS;
 bool store_journal_wants_spare(const struct store_journal *j);
+/* For journals that use up a segment faster than one can be made: one more spare unless there are `want` (at most two). */
+enum { STORE_SPARES_MAX = 2 };
+NODISCARD enum err store_journal_prepare_spares(struct store_journal *j, unsigned want) RT_BLOCKS;
+unsigned store_journal_spares(const struct store_journal *j); /* ready ones */
 
 struct store_room store_journal_room(const struct store_journal *j);
 bool store_journal_fits(const struct store_journal *j, size_t payload_len);

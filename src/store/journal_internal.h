@@ -25,6 +25,14 @@ struct journal_segment {
 
 enum spare_state { SPARE_NONE, SPARE_MAKING, SPARE_READY };
 
+/* A spare changes hands by its state: release when READY or NONE is stored, acquire when read. */
+struct journal_spare {
+    _Atomic int state;
+    struct store_file *file;
+    bool dsync;
+};
+extern const char *const journal__spare_names[STORE_SPARES_MAX];
+
 struct store_journal {
     unsigned magic;
     struct store_journal_config cfg;
@@ -39,10 +47,7 @@ struct store_journal {
     bool active_blank;         /* the segment has no header yet: it goes out with the first frame */
     uint8_t *buffer;           /* page aligned */
 
-    /* The spare changes hands by its state: release when READY or NONE is stored, acquire when read. */
-    _Atomic int spare_state;
-    struct store_file *spare;
-    bool spare_dsync;
+    struct journal_spare spare[STORE_SPARES_MAX];
 
     _Atomic uint64_t room_active; /* relaxed: a hint for admission; the writer decides */
     _Atomic uint64_t durable_end; /* segment << 32 | offset; release by the writer, acquire by readers */
@@ -86,7 +91,7 @@ void journal__segment_name(char out[32], uint32_t segment_no);
 NODISCARD enum err journal__open_for_write(struct store_journal *j, const char *path,
                                            struct store_file **out, bool *out_dsync) RT_BLOCKS;
 void journal__set_room(struct store_journal *j);
-void journal__set_spare(struct store_journal *j, struct store_file *file, bool dsync);
+void journal__set_spare(struct journal_spare *s, struct store_file *file, bool dsync);
 NODISCARD enum err journal__add_segment(struct store_journal *j, const struct store_segment *info,
                                         bool packed);
 

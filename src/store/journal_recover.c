@@ -29,7 +29,7 @@ struct found {
     struct store_journal *j;
     uint32_t first, last; /* numbers of the segment files, 0 when there is none */
     size_t n;
-    bool spare, temp;
+    bool spare[STORE_SPARES_MAX], temp;
 };
 
 /* "00000012.seg" -> 12; 0 for any other name. */
@@ -48,9 +48,9 @@ static enum err look_at_name(void *ctx, const char *name)
 {
     struct found *x = ctx;
     uint32_t no = number_of(name);
-    if (strcmp(name, "spare.seg") == 0)
-        x->spare = true;
-    else if (strcmp(name, "spare.tmp") == 0)
+    for (size_t i = 0; i < STORE_SPARES_MAX; i++)
+        x->spare[i] = x->spare[i] || strcmp(name, journal__spare_names[i]) == 0;
+    if (strcmp(name, "spare.tmp") == 0)
         x->temp = true;
     else if (no > 0) {
         x->n++;
@@ -320,19 +320,12 @@ static enum err walk_all(struct journal_walk *w, struct tail *t, uint32_t last) 
 
 /* --- what is needed to write on --- */
 
-static enum err adopt_spare(struct store_journal *j, const struct found *x) RT_BLOCKS
+static enum err adopt_one(struct store_journal *j, size_t slot) RT_BLOCKS
 {
     char path[STORE_PATH_MAX];
     struct store_stat st;
-    enum err e = ERR_OK;
-    if (x->temp) {
-        store_path_join(path, j->dir, "spare.tmp");
-        e = store_disk_unlink(j->cfg.disk, path);
-    }
-    if (e || !x->spare)
-        return e;
-    store_path_join(path, j->dir, "spare.seg");
-    e = store_disk_stat(j->cfg.disk, path, &st);
+    store_path_join(path, j->dir, journal__spare_names[slot]);
+    enum err e = store_disk_stat(j->cfg.disk, path, &st);
     if (e)
         return e;
     struct store_file *f;
@@ -359,7 +352,21 @@ static enum err adopt_spare(struct store_journal *j, const struct found *x) RT_B
     bool dsync;
     e = journal__open_for_write(j, path, &f, &dsync);
     if (e == ERR_OK)
-        journal__set_spare(j, f, dsync);
+        journal__set_spare(&j->spare[slot], f, dsync);
+    return e;
+}
+
+static enum err adopt_spares(struct store_journal *j, const struct found *x) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX];
+    enum err e = ERR_OK;
+    if (x->temp) {
+        store_path_join(path, j->dir, "spare.tmp");
+        e = store_disk_unlink(j->cfg.disk, path);
+    }
+    for (size_t i = 0; e == ERR_OK && i < STORE_SPARES_MAX; i++)
+        if (x->spare[i])
+            e = adopt_one(j, i);
     return e;
 }
 
@@ -501,5 +508,5 @@ enum err journal__recover(struct store_journal *j, store_replay_fn *fn, void *ct
         return e;
     if (x.n > 0)
         e = open_active(j, &t);
-    return e ? e : adopt_spare(j, &x);
+    return e ? e : adopt_spares(j, &x);
 }

@@ -21,10 +21,16 @@ enum { EVERY_MS = 50, KEEP_EVERY = 4, BUSY_SEGMENT_MS = 5000, SCRUB_PIECE = 1 <<
 
 /* ---- spares ---- */
 
+/* A second spare while segments last less than five seconds: making one must not race with using one up. */
+static unsigned spares_wanted(const struct mailbox_lane *l)
+{
+    return atomic_load(&l->sealed_every_ms) < BUSY_SEGMENT_MS ? 2 : 1;
+}
+
 static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
 {
     uint64_t free_bytes = 0;
-    if (atomic_load(&l->readonly) || !store_journal_wants_spare(l->log.journal))
+    if (atomic_load(&l->readonly) || store_journal_spares(l->log.journal) >= spares_wanted(l))
         return;
     const struct mailbox_config *cfg = mailbox_config(mb);
     bool low = store_disk_free_bytes(svc_disk(mb->svc), l->dir, &free_bytes) == ERR_OK &&
@@ -33,9 +39,10 @@ static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
     uint64_t used =
         (store_journal_segments(l->log.journal, NULL, 0) + 1) * cfg->segment_bytes + l->keeping.idx_bytes;
     bool over = used * mb->shards > most && store_journal_segments(l->log.journal, NULL, 0) > 0;
-    enum err e =
-        (low && !svc_amnesia(mb->svc)) || over ? ERR_NO_SPACE : store_journal_prepare_spare(l->log.journal);
-    if (e != ERR_OK)
+    enum err e = (low && !svc_amnesia(mb->svc)) || over
+                     ? ERR_NO_SPACE
+                     : store_journal_prepare_spares(l->log.journal, spares_wanted(l));
+    if (e != ERR_OK && store_journal_spares(l->log.journal) == 0)
         obs_log(svc_log(mb->svc), OBS_WARN, "storage.no_spare", OBS_U64("shard", l->no), OBS_ERR(e),
                 OBS_END);
 }

@@ -494,6 +494,34 @@ static void a_spare_that_is_not_zero_is_thrown_away(void **state)
 }
 
 RT_BLOCKS
+static void two_spares_are_used_one_after_the_other_and_survive_a_restart(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct store_pos pos;
+    setup_faulty(&x);
+    assert_int_equal(reopen(&x), ERR_OK);
+    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK); /* one is enough for who asks for one */
+    assert_int_equal(store_journal_spares(x.j), 1);
+    assert_int_equal(store_journal_prepare_spares(x.j, 2), ERR_OK);
+    assert_int_equal(store_journal_spares(x.j), 2);
+    assert_int_equal(reopen(&x), ERR_OK);
+    assert_int_equal(store_journal_spares(x.j), 2);
+    for (int i = 0; i < 14; i++) /* two segments of seven frames, and nobody makes a spare meanwhile */
+        assert_int_equal(append(&x, 10, &pos), ERR_OK);
+    assert_int_equal(pos.segment, 2);
+    assert_int_equal(store_journal_spares(x.j), 0);
+    assert_int_equal(append(&x, 10, &pos), ERR_NO_SPACE);
+    assert_int_equal(store_journal_prepare_spares(x.j, 2), ERR_OK);
+    assert_int_equal(append(&x, 10, &pos), ERR_OK);
+    assert_int_equal(pos.segment, 3);
+    assert_int_equal(reopen(&x), ERR_OK);
+    assert_int_equal(x.replayed, 15);
+    teardown(&x);
+}
+
+RT_BLOCKS
 static void the_memory_sink_is_the_same_journal_until_it_is_full(void **state)
 {
     (void)state;
@@ -603,6 +631,7 @@ int main(void)
         cmocka_unit_test(packed_segments_are_read_and_replayed_through_their_owner),
         cmocka_unit_test(a_real_disk_keeps_it_with_and_without_direct_io),
         cmocka_unit_test(a_spare_that_is_not_zero_is_thrown_away),
+        cmocka_unit_test(two_spares_are_used_one_after_the_other_and_survive_a_restart),
         cmocka_unit_test(the_memory_sink_is_the_same_journal_until_it_is_full),
         cmocka_unit_test(writer_keeper_and_readers_work_side_by_side),
     };
