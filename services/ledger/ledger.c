@@ -158,7 +158,7 @@ static void name_writer(struct ledger *l, struct ledger_job *job)
     job->why = copy.p;
 }
 
-enum err ledger_submit(struct ledger *l, struct ledger_job *job)
+enum err ledger_admit(struct ledger *l, struct ledger_job *job)
 {
     CHECK_MAGIC(job, LEDGER_JOB_MAGIC);
     enum err err = may_write(l);
@@ -184,19 +184,36 @@ enum err ledger_submit(struct ledger *l, struct ledger_job *job)
     obs_span_text(&span, "kid", job->who.kid);
     obs_span_text(&span, "queue", STR("ingress"));
     job->trace = span.self;
-    err = rt_chan_try_send(l->ingress, job); /* then it is somebody else's */
-    obs_span_end(l->tracer, &span, err);
-    if (err != ERR_OK) {
-        job->counted = false;
-        atomic_fetch_sub_explicit(&l->jobs_inflight, 1, memory_order_relaxed);
-        atomic_fetch_sub_explicit(&l->body_bytes, job->body.n, memory_order_relaxed);
-        job->why_key = "queue";
-        job->why = "ingress";
-        if (err == ERR_BUSY && l->m[LEDGER_M_busy_rejections] != NULL)
-            obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "ingress"));
-        return err == ERR_CLOSED ? ERR_DRAINING : err;
-    }
+    obs_span_end(l->tracer, &span, ERR_OK);
     return ERR_OK;
+}
+
+static void count_out(struct ledger *l, struct ledger_job *job)
+{
+    if (!job->counted)
+        return;
+    job->counted = false;
+    atomic_fetch_sub_explicit(&l->body_bytes, job->body.n, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&l->jobs_inflight, 1, memory_order_relaxed);
+}
+
+enum err ledger_not_taken(struct ledger *l, struct ledger_job *job, enum err why)
+{
+    count_out(l, job);
+    job->why_key = "queue";
+    job->why = "ingress";
+    if (why == ERR_BUSY && l->m[LEDGER_M_busy_rejections] != NULL)
+        obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "ingress"));
+    return why == ERR_CLOSED ? ERR_DRAINING : why;
+}
+
+enum err ledger_submit(struct ledger *l, struct ledger_job *job)
+{
+    enum err err = ledger_admit(l, job);
+    if (err != ERR_OK)
+        return err;
+    err = rt_chan_try_send(l->ingress, job);
+    return err == ERR_OK ? ERR_OK : ledger_not_taken(l, job, err);
 }
 
 static void count_answer(struct ledger *l, const struct ledger_job *job)
@@ -227,11 +244,7 @@ void ledger_answer(struct ledger *l, struct ledger_job *job)
     CHECK_MAGIC(job, LEDGER_JOB_MAGIC);
     ledger_job_unpend(&l->jobs, job);
     count_answer(l, job);
-    if (job->counted) {
-        job->counted = false;
-        atomic_fetch_sub_explicit(&l->body_bytes, job->body.n, memory_order_relaxed);
-        atomic_fetch_sub_explicit(&l->jobs_inflight, 1, memory_order_relaxed);
-    }
+    count_out(l, job);
     job->ops->answer(job);
 }
 

@@ -240,6 +240,10 @@ static inline enum ledger_cause ledger_safe_cause(const struct ledger *l)
 
 /* A door hands a job in. ERR_BUSY, ERR_DRAINING, ERR_SAFE_MODE …: the job stays the caller's. */
 NODISCARD enum err ledger_submit(struct ledger *l, struct ledger_job *job);
+/* Its two halves, for doors that collect jobs in between: admit counts it in; not_taken counts it
+ * out again and returns what to answer. */
+NODISCARD enum err ledger_admit(struct ledger *l, struct ledger_job *job);
+enum err ledger_not_taken(struct ledger *l, struct ledger_job *job, enum err why);
 void ledger_answer(struct ledger *l, struct ledger_job *job);
 /* A job that had to be sequenced by `by` is answered by then; after that its outcome is open and the door says so. */
 static inline struct deadline ledger_answer_by(const struct ledger *l, struct deadline by)

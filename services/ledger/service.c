@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "net/outbox.h"
 #include "services/ledger/policy.h"
 #include "services/ledger/providers.h"
 #include "services/ledger/reads.h"
@@ -266,6 +267,27 @@ static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
     return ERR_OK;
 }
 
+/* The queue was full, or closed, when the loop's iteration ended. */
+static void door_refused(void *item, enum err why, void *ctx)
+{
+    struct ledger_service *s = ctx;
+    struct ledger_job *job = item;
+    job->err = ledger_not_taken(s->l, job, why);
+    ledger_answer(s->l, job);
+}
+
+enum err ledger_door_submit(struct ledger_service *s, const struct net_loop *loop, struct ledger_job *job)
+{
+    unsigned at = 0;
+    enum err err = ledger_admit(s->l, job);
+    if (err != ERR_OK)
+        return err;
+    while (net_server_loop(svc_server(s->svc), at) != loop)
+        at++;
+    net_outbox_put(s->doors, at, job);
+    return ERR_OK;
+}
+
 static enum err service_start(struct svc *svc, void *state)
 {
     struct ledger_service *s = state;
@@ -288,7 +310,7 @@ static enum err service_start(struct svc *svc, void *state)
         {"health", svc_health_task, svc},
         {"cap_refresher", svc_caps_task, svc},
     };
-    enum err err = ERR_OK;
+    enum err err = net_outbox_create(svc_server(svc), s->l->ingress, RT_REJECT, door_refused, s, &s->doors);
     for (size_t i = 0; err == ERR_OK && i < sizeof rows / sizeof rows[0]; i++)
         err = svc_add_task(svc, rows[i].name, rows[i].run, rows[i].arg);
     if (err == ERR_OK)
@@ -433,6 +455,7 @@ static void service_close(struct svc *svc, void *state) RT_BLOCKS
     (void)svc;
     struct ledger_service *s = state;
     ledger_providers_destroy(s->l->providers);
+    net_outbox_destroy(s->doors);
     ledger_close(s->l, s->committer_done);
     if (s->stream_tx != NULL)
         rt_chan_destroy(s->stream_tx, NULL, NULL);

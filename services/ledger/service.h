@@ -25,6 +25,7 @@ struct ledger_service {
     struct svc *svc;
     struct ledger *l;
     struct rt_chan *stream_tx;
+    struct net_outbox *doors; /* from the event loops to ingress_tx */
     _Atomic uint32_t n_streams;
     _Atomic uint32_t prevalidating; /* prevalidators alive */
     bool committer_done; /* it ended as it should: a clean stop */
@@ -70,6 +71,13 @@ struct ledger_read {
 };
 /* ERR_BUSY: read_tx is full, the caller answers. */
 NODISCARD enum err ledger_read_submit(struct ledger_service *s, struct ledger_read *r);
+
+/*
+ * A door on an event loop hands a job in; it reaches ingress_tx at the end of the loop's iteration, together with the others of
+ * that iteration. Errors as of ledger_submit(); when the queue is full by then, the job is answered like any that is refused.
+ */
+NODISCARD enum err ledger_door_submit(struct ledger_service *s, const struct net_loop *loop,
+                                      struct ledger_job *job);
 
 /* A subscriber; see stream.h. */
 NODISCARD enum err ledger_stream_submit(struct ledger_service *s, struct ledger_stream *st);

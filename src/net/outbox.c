@@ -29,14 +29,13 @@ struct net_outbox {
 static void lane_push(struct lane *l)
 {
     struct net_outbox *o = l->o;
-    for (size_t i = 0; i < l->n; i++) {
-        void *dropped = NULL;
-        enum err e = rt_chan_push_drop_oldest(o->to, l->items[i], &dropped);
-        if (e != ERR_OK)
-            o->refused(l->items[i], e, o->ctx);
-        else if (dropped)
-            o->refused(dropped, ERR_BUSY, o->ctx);
-    }
+    void *dropped[HELD];
+    size_t gone = 0;
+    enum err e = rt_chan_push_drop_oldest_batch(o->to, l->items, l->n, dropped, &gone);
+    for (size_t i = 0; e != ERR_OK && i < l->n; i++)
+        o->refused(l->items[i], e, o->ctx);
+    for (size_t i = 0; i < gone; i++)
+        o->refused(dropped[i], ERR_BUSY, o->ctx);
     l->n = 0;
 }
 

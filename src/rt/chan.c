@@ -388,21 +388,37 @@ static void *chan_drop(struct rt_chan *ch)
     return oldest;
 }
 
-enum err rt_chan_push_drop_oldest(struct rt_chan *ch, void *item, void **out_dropped)
+enum err rt_chan_push_drop_oldest_batch(struct rt_chan *ch, void *const *items, size_t n, void **dropped,
+                                        size_t *out_dropped)
 {
     CHECK_MAGIC(ch, CHAN_MAGIC);
-    CHECK(item != NULL && ch->spec.policy == RT_DROP_OLDEST);
+    CHECK(n > 0 && ch->spec.policy == RT_DROP_OLDEST);
     rt_lock_check_none("sending");
-    void *dropped = NULL;
-    size_t n;
+    size_t put = 0, gone = 0, some = 0;
     os_mutex_lock(&ch->turn);
-    enum err e = chan_put(ch, &item, 1, &n);
-    if (e == ERR_BUSY) {
-        dropped = chan_drop(ch);
-        e = chan_put(ch, &item, 1, &n);
-        CHECK(e == ERR_OK); /* there is room now, whoever made it, and closing waits for its turn */
+    enum err e = chan_put(ch, items, n, &some);
+    while (e != ERR_CLOSED && put + some < n) {
+        put += some;
+        some = 0;
+        if (e == ERR_BUSY) {
+            dropped[gone] = chan_drop(ch);
+            gone += dropped[gone] != NULL;
+        }
+        e = chan_put(ch, items + put, n - put, &some);
+        CHECK(e != ERR_CLOSED); /* closing waits for its turn */
     }
     os_mutex_unlock(&ch->turn);
+    if (e == ERR_OK)
+        *out_dropped = gone;
+    return e;
+}
+
+enum err rt_chan_push_drop_oldest(struct rt_chan *ch, void *item, void **out_dropped)
+{
+    CHECK(item != NULL);
+    void *dropped = NULL;
+    size_t n;
+    enum err e = rt_chan_push_drop_oldest_batch(ch, &item, 1, &dropped, &n);
     if (e == ERR_OK)
         *out_dropped = dropped;
     return e;

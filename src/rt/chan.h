@@ -80,6 +80,10 @@ NODISCARD enum err rt_chan_send_batch(struct rt_chan *ch, void *const *items, si
 /* RT_DROP_OLDEST only. *out_dropped is the item that had to go, or NULL. Fails only with ERR_CLOSED. */
 NODISCARD enum err rt_chan_push_drop_oldest(struct rt_chan *ch, void *item, void **out_dropped);
 
+/* The same for all of n items with one wake-up; `dropped` has room for n. ERR_CLOSED: none of them went. */
+NODISCARD enum err rt_chan_push_drop_oldest_batch(struct rt_chan *ch, void *const *items, size_t n,
+                                                  void **dropped, size_t *out_dropped);
+
 /* ERR_EMPTY when there is nothing yet, ERR_CLOSED when there will be nothing any more. */
 NODISCARD enum err rt_chan_try_recv(struct rt_chan *ch, void **out_item);
 /* Up to `max` items; what lies behind *out_n in `items` is undefined, also on failure. */

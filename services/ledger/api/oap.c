@@ -280,7 +280,7 @@ static void op_ingest(struct ledger_service *s, struct net_oap_req *rq)
     memcpy(job->peer_ip, peer->addr, 16);
     job->by = deadline_in_ms(l->set.request_ms);
     net_oap_req_answer_by(rq, ledger_answer_by(l, job->by), ERR_OUTCOME_UNKNOWN);
-    err = ledger_submit(l, job);
+    err = ledger_door_submit(s, net_oap_req_loop(rq), job);
     if (err == ERR_OK)
         return;
     struct buf b;

@@ -260,7 +260,7 @@ void ledger_post_ingest(struct net_req *rq, void *ctx)
         job->trace = (struct obs_trace){0}; /* a trace of its own */
     job->by = deadline_min(deadline_in_ms(l->set.request_ms), net_req_deadline(rq));
     net_req_answer_by(rq, ledger_answer_by(l, job->by), ERR_OUTCOME_UNKNOWN);
-    err = ledger_submit(l, job);
+    err = ledger_door_submit(s, net_req_loop(rq), job);
     if (err != ERR_OK) {
         struct buf b;
         buf_init(&b, 4096);

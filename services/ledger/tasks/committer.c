@@ -50,6 +50,7 @@ static void commit_backlog(struct rt_task *self, struct ledger *l, struct backlo
         int64_t began_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
         enum err err = ledger_commit(l, b->jobs, n);
         rt_task_beat(self);
+        net_loop_cork(); /* one wake-up per door for all answers of the group */
         for (uint32_t i = 0; i < n; i++) {
             ledger_trace_stage(l, b->jobs[i], "committer", "commit", n, began_ns, err);
             if (err == ERR_OK)
@@ -57,6 +58,7 @@ static void commit_backlog(struct rt_task *self, struct ledger *l, struct backlo
             else
                 fail(l, b->jobs[i], err == ERR_SAFE_MODE ? ERR_SAFE_MODE : ERR_OUTCOME_UNKNOWN);
         }
+        net_loop_uncork();
         b->n -= n;
         memmove(b->jobs, b->jobs + n, b->n * sizeof b->jobs[0]);
         if (b->n > 0 && b->n < TAKE) { /* more may have come while we flushed */

@@ -33,9 +33,10 @@ static void send_round(struct ledger *l, struct ledger_round *r, int64_t began_n
         ledger_trace_stage(l, r->out[i], "sequencer", "preval", r->n, began_ns, ERR_OK);
     for (uint32_t i = 0; i < r->n_refused; i++)
         ledger_trace_stage(l, r->refused[i], "sequencer", "preval", r->n, began_ns, r->refused[i]->err);
-    for (uint32_t i = 0; i < r->n_out; i++)
-        CHECK(rt_chan_try_send(l->commit, r->out[i]) ==
-              ERR_OK); /* its slot was counted before it was judged */
+    size_t n = 0;
+    if (r->n_out > 0) /* every slot was counted before its job was judged */
+        CHECK(rt_chan_try_send_batch(l->commit, (void *const *)r->out, r->n_out, &n) == ERR_OK &&
+              n == r->n_out);
     for (uint32_t i = 0; i < r->n_refused; i++)
         ledger_answer(l, r->refused[i]);
 }

@@ -206,6 +206,41 @@ static void drop_oldest_hands_back_exactly_the_dropped(void)
     rt_chan_destroy(s.ch, NULL, NULL);
 }
 
+static void push_batch(void *arg)
+{
+    const struct sender *me = arg;
+    void *items[3], *dropped[3];
+    size_t gone = 0;
+    CHECK(me->n <= 3);
+    for (unsigned i = 0; i < me->n; i++)
+        items[i] = ITEM(me->first + i);
+    enum err e = rt_chan_push_drop_oldest_batch(me->shop->ch, items, me->n, dropped, &gone);
+    model_cover(e == ERR_OK ? 0 : 1);
+    for (unsigned i = 0; e != ERR_OK && i < me->n; i++)
+        mark(&me->shop->refused, items[i]);
+    for (size_t i = 0; i < gone; i++)
+        mark(&me->shop->refused, dropped[i]);
+}
+
+/* A batch larger than the queue beside a receiver and the end: each item is received or handed back once. */
+RT_BLOCKS
+static void batch_of_drop_oldest_goes_whole_or_not_at_all(void)
+{
+    struct shop s = {.ch = make(1, RT_DROP_OLDEST)};
+    struct sender p = {&s, 0, 2};
+    struct os_thread t[2];
+    start(&t[0], "pusher", push_batch, &p);
+    start(&t[1], "receiver", receive_until_closed, &s);
+    rt_chan_close(s.ch);
+    for (int i = 0; i < 2; i++)
+        os_thread_join(&t[i]);
+    check_all(&s, 3);
+    struct rt_chan_stats st = rt_chan_stats(s.ch);
+    CHECK(st.sent == 0 || st.sent == 2);
+    CHECK(st.received + st.dropped == st.sent);
+    rt_chan_destroy(s.ch, NULL, NULL);
+}
+
 RT_BLOCKS
 static void receive_one(void *arg)
 {
@@ -489,6 +524,10 @@ int main(int argc, char **argv)
         {.name = "drop_oldest_hands_back_exactly_the_dropped",
          .body = drop_oldest_hands_back_exactly_the_dropped,
          .covers = 1},
+        {.name = "batch_of_drop_oldest_goes_whole_or_not_at_all",
+         .body = batch_of_drop_oldest_goes_whole_or_not_at_all,
+         .preemptions = 2,
+         .covers = 2},
         {.name = "two_producers_queue_of_one_one_consumer_shutdown",
          .body = two_producers_queue_of_one_one_consumer_shutdown,
          .preemptions = 2,

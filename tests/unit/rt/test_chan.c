@@ -118,6 +118,32 @@ static void drop_oldest_hands_back_exactly_what_it_pushed_out(void **state)
     rt_chan_destroy(ch, NULL, NULL);
 }
 
+static void batch_of_drop_oldest_hands_back_the_oldest_even_of_itself(void **state)
+{
+    (void)state;
+    struct rt_chan *ch = make(3, RT_DROP_OLDEST);
+    void *batch[5], *dropped[5], *item;
+    size_t n = 9;
+    for (int i = 0; i < 5; i++)
+        batch[i] = &items[i];
+    assert_int_equal(rt_chan_push_drop_oldest_batch(ch, batch, 2, dropped, &n), ERR_OK);
+    assert_int_equal(n, 0);
+    assert_int_equal(rt_chan_push_drop_oldest_batch(ch, batch, 5, dropped, &n), ERR_OK);
+    assert_int_equal(n, 4); /* both that waited, and its own first two */
+    assert_ptr_equal(dropped[0], &items[0]);
+    assert_ptr_equal(dropped[1], &items[1]);
+    assert_ptr_equal(dropped[2], &items[0]);
+    assert_ptr_equal(dropped[3], &items[1]);
+    for (int i = 2; i < 5; i++) {
+        assert_int_equal(rt_chan_try_recv(ch, &item), ERR_OK);
+        assert_ptr_equal(item, &items[i]);
+    }
+    rt_chan_close(ch);
+    assert_int_equal(rt_chan_push_drop_oldest_batch(ch, batch, 5, dropped, &n), ERR_CLOSED);
+    assert_int_equal(n, 4);
+    rt_chan_destroy(ch, NULL, NULL);
+}
+
 RT_BLOCKS
 static void waits_end_with_the_deadline(void **state)
 {
@@ -294,6 +320,7 @@ int main(void)
         cmocka_unit_test(items_leave_in_the_order_they_came_however_often_the_ring_wraps),
         cmocka_unit_test(closed_channel_is_drained_before_it_says_closed),
         cmocka_unit_test(drop_oldest_hands_back_exactly_what_it_pushed_out),
+        cmocka_unit_test(batch_of_drop_oldest_hands_back_the_oldest_even_of_itself),
         cmocka_unit_test(waits_end_with_the_deadline),
         cmocka_unit_test(retry_once_is_busy_after_one_back_off),
         cmocka_unit_test(batch_send_says_how_many_fitted),
