@@ -745,6 +745,7 @@ enum err ledger_checkpoint_write(struct ledger *l, struct ledger_gen_log *log)
         ledger_column_forget(&l->levels[level], entries >> level);
     ledger_column_forget(&l->groups, group_index + 1);
     atomic_store_explicit(&l->checkpoint_seq, entries, memory_order_release);
+    atomic_store_explicit(&l->checkpoint_segment, end.segment, memory_order_release);
     if (atomic_load_explicit(&log->gen->frozen, memory_order_acquire) &&
         atomic_load_explicit(&l->frozen_gens, memory_order_acquire) > 0)
         atomic_fetch_sub_explicit(&l->frozen_gens, 1, memory_order_acq_rel);

@@ -187,7 +187,8 @@ struct ledger {
     _Atomic int phase;
     _Atomic bool disk_pressure, checkpoint_failing;
     _Atomic uint64_t checkpoint_seq;
-    _Atomic uint64_t body_bytes; /* of requests in flight */
+    _Atomic uint32_t checkpoint_segment; /* where replay would begin: from here on nothing is packed */
+    _Atomic uint64_t body_bytes;         /* of requests in flight */
     _Atomic uint32_t jobs_inflight;
     char bad_file[64];
     uint64_t bad_offset, torn_bytes;

@@ -67,6 +67,8 @@ static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *c
         .direct = l->set.direct_io,
         .accept_damage = accept_damage,
         .clock = l->deps.clock,
+        .first_segment =
+            1, /* none is ever removed, only packed; a late checkpoint may lie in a packed one */
         .packed_pread = l->packed_pread,
         .packed_ctx = l,
         .on_sealed = NULL,
@@ -160,6 +162,7 @@ static void head_from_checkpoint(struct ledger *l, const struct ledger_checkpoin
     l->next_group = head.group_no + 1;
     l->last_root = head.root;
     atomic_store(&l->checkpoint_seq, head.seq);
+    atomic_store(&l->checkpoint_segment, ck->there ? ck->end.segment : 0);
     ledger_head_publish(l, &head);
 }
 

@@ -32,7 +32,8 @@ static bool pack_one(struct ledger *l) RT_BLOCKS
     char path[STORE_PATH_MAX], dir[STORE_PATH_MAX];
     struct store_stat st;
     store_path_join(dir, l->set.dir, "journal");
-    for (size_t i = 0; i + 1 + KEEP_UNPACKED < n; i++) {
+    uint32_t replayed_from = atomic_load_explicit(&l->checkpoint_segment, memory_order_acquire);
+    for (size_t i = 0; i + 1 + KEEP_UNPACKED < n && v[i].segment_no < replayed_from; i++) {
         store_journal_segment_path(path, dir, v[i].segment_no);
         if (!v[i].sealed || store_disk_stat(l->deps.disk, path, &st) != ERR_OK)
             continue;
