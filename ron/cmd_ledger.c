@@ -12,6 +12,7 @@
 #include "ron/cmd.h"
 #include "ron/cmd_ledger.h"
 #include "ron/ledger_verify.h"
+#include "ron/table.h"
 #include "services/ledger/service.h"
 
 enum { PATH_CHARS = 1024, BODY_MAX = 1 << 20 };
@@ -47,11 +48,17 @@ static int run_account(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
         return print_answer(ctx, &a, status);
     size_t i;
     json_t *row;
-    printf("%s as of seq %lld\n%-32s %40s %40s\n", client_str(a.json, "account"),
-           client_int(a.json, "as_of_seq"), "ASSET", "AVAILABLE", "HELD");
+    static const char *const headers[] = {"ASSET", ">AVAILABLE", ">HELD"};
+    struct table t;
+    printf("%s as of seq %lld\n", client_str(a.json, "account"), client_int(a.json, "as_of_seq"));
+    table_init(&t, cmd_global(ctx)->color, headers, 3);
     json_array_foreach(json_object_get(a.json, "balances"), i, row)
-        printf("%-32s %40s %40s\n", client_str(row, "asset"), client_str(row, "available"),
-               client_str(row, "held"));
+    {
+        table_cell(&t, "%s", client_str(row, "asset"));
+        table_cell(&t, "%s", client_str(row, "available"));
+        table_cell(&t, "%s", client_str(row, "held"));
+    }
+    table_print(&t);
     client_free(&a);
     return CMD_OK;
 }
@@ -121,14 +128,18 @@ static int run_tail(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
         return print_answer(ctx, &a, status);
     size_t i;
     json_t *row;
-    printf("%10s %-9s %-28s %-28s %20s %s\n", "SEQ", "KIND", "ACCOUNT", "TO", "AMOUNT", "ASSET");
+    static const char *const headers[] = {">SEQ", "KIND", "ACCOUNT", "TO", ">AMOUNT", "ASSET"};
+    static const char *const members[] = {"kind", "account", "to", "amount", "asset"};
+    struct table t;
+    table_init(&t, cmd_global(ctx)->color, headers, 6);
     json_array_foreach(json_object_get(a.json, "entries"), i, row)
     {
         json_t *e = json_object_get(row, "entry");
-        printf("%10lld %-9s %-28s %-28s %20s %s\n", client_int(row, "seq"), client_str(e, "kind"),
-               client_str(e, "account"), client_str(e, "to"), client_str(e, "amount"),
-               client_str(e, "asset"));
+        table_cell(&t, "%lld", client_int(row, "seq"));
+        for (size_t k = 0; k < sizeof members / sizeof members[0]; k++)
+            table_cell(&t, "%s", client_str(e, members[k]));
     }
+    table_print(&t);
     client_free(&a);
     return CMD_OK;
 }
