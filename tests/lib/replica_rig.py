@@ -287,7 +287,7 @@ class Client(threading.Thread):
 
 
 class Rig:
-    def __init__(self, lease="1s", clients=4, batch=8, proxies=False, flags=(), small_disk=None, before=None):
+    def __init__(self, lease="2s", clients=4, batch=8, proxies=False, flags=(), small_disk=None, before=None):
         self.dir = tempfile.mkdtemp(prefix="ron-replica-", dir="/tmp")
         os.chmod(self.dir, 0o711)
         self.lease = lease
@@ -295,7 +295,14 @@ class Rig:
         self.last_ack = 0.0
         self.others = 0  # units in the log that were not sent by our clients
         self.ledgers, self.clients, self.proxies = [], [], {}
-        self.small = None
+        self.small = self.pg = None
+        try:
+            self.begin(clients, batch, proxies, flags, small_disk, before)
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self, clients, batch, proxies, flags, small_disk, before):
         if small_disk:  # the primary's data lie on a disk of their own, which can be filled
             os.makedirs(os.path.join(self.dir, "pg"), 0o711)
             self.small = os.path.join(self.dir, "pg", "p")
@@ -463,10 +470,11 @@ class Rig:
         for name in self.proxies:
             for p in self.proxies[name]:
                 p.ended = True
+        directory = os.path.join(self.dir, "pg")
         if self.small:
-            subprocess.run([TOOL, "--dir", self.pg.dir, "kill", "p"], capture_output=True)
+            subprocess.run([TOOL, "--dir", directory, "kill", "p"], capture_output=True)
             subprocess.run(["umount", "-l", self.small])
-        self.pg.stop()
+        subprocess.run([TOOL, "--dir", directory, "stop"], capture_output=True, timeout=60)
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
@@ -487,6 +495,4 @@ def drill(fn, **kw):
         sys.exit(1)
     finally:
         if rig:
-            if os.environ.get("KEEP"):
-                shutil.copytree(rig.dir, os.environ["KEEP"], dirs_exist_ok=True, ignore=lambda d, n: [x for x in n if x in ("pg", "run")])
             rig.close()
