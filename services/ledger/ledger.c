@@ -152,6 +152,8 @@ static void name_writer(struct ledger *l, struct ledger_job *job)
     char url[STORE_LEASE_URL_MAX + 1];
     struct str copy;
     ledger_replica_writer(l, url);
+    if (strcmp(url, l->set.replica_url) == 0)
+        return; /* just fenced, and not yet told by whom */
     if (url[0] == 0 || !arena_str(&job->arena, str_from_c(url), &copy))
         return;
     job->why_key = "writer";
