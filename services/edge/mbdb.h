@@ -28,7 +28,7 @@ NODISCARD enum err edge_mbdb_open(int fd, size_t tile_max, enum edge_mbdb_waitin
  * be made that never ends. */
 enum { EDGE_MBDB_PATIENCE = 1000 };
 void edge_mbdb_set_patience(struct edge_mbdb *db, unsigned million_steps); /* instead of that */
-void edge_mbdb_close(struct edge_mbdb *db); /* NULL is fine */
+void edge_mbdb_close(struct edge_mbdb *db);                                /* NULL is fine */
 
 /* Everything a mount wants to know; *out_metadata is a JSON object, the caller's to free. */
 NODISCARD enum err edge_mbdb_check(struct edge_mbdb *db, struct edge_pmtiles_header *out_header,

@@ -5,6 +5,7 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "services/edge/api/api.h"
+#include "services/edge/events.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
 #include "services/edge/scrub.h"
@@ -224,6 +225,13 @@ void edge_admin_fills(struct net_req *rq, void *ctx)
     json_arr_end(&w);
     json_obj_end(&w);
     reply(rq, &b);
+}
+
+void edge_admin_events(struct net_req *rq, void *ctx)
+{
+    struct edge *e = ctx;
+    if (allowed(e, rq) && !edge_events_follow(e, rq))
+        net_reply_problem(rq, ERR_BUSY, "too many listeners already");
 }
 
 /* ---- the store ---- */

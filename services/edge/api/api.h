@@ -21,6 +21,7 @@ void edge_options(struct net_req *rq, void *edge);
 void edge_admin_packs(struct net_req *rq, void *edge);
 void edge_admin_reload(struct net_req *rq, void *edge);
 void edge_admin_fills(struct net_req *rq, void *edge);
+void edge_admin_events(struct net_req *rq, void *edge);
 void edge_admin_verify(struct net_req *rq, void *edge);
 void edge_admin_purge(struct net_req *rq, void *edge);
 

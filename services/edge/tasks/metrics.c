@@ -1,5 +1,6 @@
 /* metrics: every 100 ms readiness and promised answers, every second gauges and the capability cache. */
 #include "services/edge/dirs.h"
+#include "services/edge/events.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
 #include "services/edge/scrub.h"
@@ -26,13 +27,16 @@ enum err edge_metrics_run(struct rt_task *self, void *arg)
         edge_fills_tick(e);
         edge_reload_tick(e);
         edge_verify_tick(e);
+        edge_events_tick(e, false);
         set_gauges(e);
         if (n % 10 == 0)
             auth_refresh(svc_auth(e->svc));
         rt_task_beat(self);
         enum err err = rt_task_sleep(self, deadline_in_ms(TICK_MS));
         if (err != ERR_OK)
-            return rt_task_stopping(self) ? ERR_OK : err;
+            break;
     }
-    return ERR_OK;
+    if (svc_draining(e->svc))
+        edge_events_tick(e, true);
+    return rt_task_stopping(self) ? ERR_OK : ERR_CANCELED;
 }
