@@ -2,8 +2,9 @@
  * One epoch computed, conserved and committed (all phases of the allocation; rows in memory, as mapped).
  * usage: bench.rewarder ROWS THREADS ROUNDING POOL SALTED [split]     prints one JSON object; `split` stops before the tree
  *
- * cpu_s is the CPU time of all threads, path_s that of the critical path: of each phase the busiest thread, and what closes
- * it. Their quotient is what more cores bring, also while the machine does something else.
+ * cpu_s is the CPU time of all threads, path_s that of the critical path: the parts of each phase, at the CPU time each took
+ * while all threads ran, dealt out in order to whichever of as many idle cores is free first, and what closes the phase. Their
+ * quotient is what more cores bring; on a busy machine the clock would say what others leave.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -22,6 +23,7 @@ struct crew {
     struct rewarder_calc *calc;
     enum rewarder_phase phase;
     atomic_ullong next;
+    double *part_cpu; /* of each part, written by who ran it */
 };
 
 struct member {
@@ -51,19 +53,36 @@ static void *parts(void *arg)
     struct crew *w = m->crew;
     double began = thread_cpu();
     uint64_t n = rewarder_calc_parts(w->calc, w->phase);
-    for (uint64_t i; (i = atomic_fetch_add(&w->next, 1)) < n;)
+    for (uint64_t i; (i = atomic_fetch_add(&w->next, 1)) < n;) {
+        double at = thread_cpu();
         if (rewarder_calc_part(w->calc, w->phase, i) != ERR_OK)
             abort();
+        w->part_cpu[i] = thread_cpu() - at;
+    }
     m->cpu = thread_cpu() - began;
     return NULL;
 }
 
+/* When the last part ends if each goes to the core that is free first. */
+static double dealt_out(const double *part, uint64_t n, unsigned cores)
+{
+    double busy[16] = {0}, last = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        unsigned first = 0;
+        for (unsigned k = 1; k < cores; k++)
+            first = busy[k] < busy[first] ? k : first;
+        busy[first] += part[i];
+        last = busy[first] > last ? busy[first] : last;
+    }
+    return last;
+}
+
 static void run_phase(struct rewarder_calc *calc, enum rewarder_phase phase, unsigned threads)
 {
-    struct crew w = {calc, phase, 0};
+    uint64_t n = rewarder_calc_parts(calc, phase);
+    struct crew w = {calc, phase, 0, calloc(n + 1, sizeof(double))};
     struct member m[16];
     pthread_t t[16];
-    double most = 0;
     for (unsigned i = 0; i < threads; i++)
         m[i] = (struct member){&w, 0};
     for (unsigned i = 1; i < threads; i++)
@@ -76,13 +95,12 @@ static void run_phase(struct rewarder_calc *calc, enum rewarder_phase phase, uns
     if (rewarder_calc_close(calc, phase) != ERR_OK)
         abort();
     double close = thread_cpu() - began;
-    for (unsigned i = 0; i < threads; i++) {
+    for (unsigned i = 0; i < threads; i++)
         cpu_total += m[i].cpu;
-        most = m[i].cpu > most ? m[i].cpu : most;
-    }
-    phase_path[phase] = most + close;
+    phase_path[phase] = dealt_out(w.part_cpu, n, threads) + close;
     cpu_total += close;
-    cpu_path += most + close;
+    cpu_path += phase_path[phase];
+    free(w.part_cpu);
 }
 
 static long rss_kib(void)
