@@ -125,6 +125,8 @@ struct ledger_state {
     struct undo *undo;
     uint32_t *opened, *shut;
     uint32_t *touched_assets; /* committer */
+    uint32_t load_last;       /* loading: the account of the last record */
+    uint32_t load_ascending;  /* loading: accounts 1 to this were made in ascending order */
 };
 
 static inline struct ledger_wide wide(u128 v)

@@ -245,11 +245,26 @@ static bool split_key(const struct ledger_state_record *r, struct str *out_accou
     return ledger_account_ok(*out_account);
 }
 
+/*
+ * Runs are sorted: rows come account by account, lanes in the same order once more. So the account is mostly the last one, one
+ * of those behind it, or new because it lies beyond all that were made in order. Only else is it looked for.
+ */
 static uint32_t account_need(struct ledger_state *s, struct str name)
 {
+    enum { LOOK_AHEAD = 4 };
+    uint32_t n = s->accounts.n, last = s->load_last;
+    for (uint32_t i = last; last != 0 && i <= n && i < last + LOOK_AHEAD; i++)
+        if (same(account_name(account_at(s, i)), name))
+            return s->load_last = i;
     uint64_t hash = name_hash(s, name);
-    uint32_t i = ledger_state__account_find(s, hash, name);
-    return i != 0 ? i : ledger_state__account_make(s, hash, name);
+    bool beyond = s->load_ascending == n && (n == 0 || str_cmp(account_name(account_at(s, n)), name) < 0);
+    uint32_t i = beyond ? 0 : ledger_state__account_find(s, hash, name);
+    if (i == 0) {
+        i = ledger_state__account_make(s, hash, name);
+        if (beyond)
+            s->load_ascending = i;
+    }
+    return s->load_last = i;
 }
 
 static uint32_t asset_need(struct ledger_state *s, struct str name)
