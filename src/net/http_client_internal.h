@@ -70,7 +70,7 @@ void net_http_call_unref(struct net_http_call *call);
 
 /* On the loop's thread. */
 void net_http_call_start(struct net_http_call *call);              /* the next try */
-int net_http_client_close_socket(void *ctx, curl_socket_t fd); /* for CURLOPT_CLOSESOCKETFUNCTION */
+int net_http_client_close_socket(void *ctx, curl_socket_t fd);     /* for CURLOPT_CLOSESOCKETFUNCTION */
 void net_http_call_tried(struct net_http_call *call, CURLcode rc); /* a try came to its end */
 void net_http_call_over(struct net_http_call *call, enum err e);   /* tells the caller; idempotent */
 

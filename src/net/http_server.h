@@ -51,7 +51,8 @@ enum net_route_flags {
     NET_NO_ADMISSION = 2, /* neither rate limit nor in-flight limit: health, metrics, admin */
     NET_WHILE_DRAINING = 4, /* answered by its handler while draining too */
     NET_NO_DEADLINE = 8,    /* no request deadline (event streams); headers still shorten it */
-    NET_ADMIT_LATE = 16,    /* rate and in-flight limits are asked after the body was read and inflated: 413 wins */
+    NET_ADMIT_LATE =
+        16, /* rate and in-flight limits are asked after the body was read and inflated: 413 wins */
 };
 
 /*
@@ -203,7 +204,7 @@ struct net_problem {
     struct bytes details_json;         /* an object, or empty */
     unsigned retry_after_s;            /* 0: the server's own estimate, at least 1 */
     const struct net_headers *headers; /* more headers (type is ignored), or NULL */
-    bool own_limit;                    /* the server's 429: the limit was this client's own, not everybody's */
+    bool own_limit; /* the server's 429: the limit was this client's own, not everybody's */
 };
 void net_reply_problem_full(struct net_req *rq, const struct net_problem *p);
 

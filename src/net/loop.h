@@ -87,6 +87,7 @@ void net_loop_uncork(void);
 /* Called once at the end of every iteration; register before the loop runs or on its thread. The one registered last runs
  * first, so what it answers still leaves with this iteration's output. */
 void net_loop_at_batch_end(struct net_loop *loop, struct net_batch *b);
-void net_loop_forget_batch(struct net_loop *loop, struct net_batch *b); /* not registered: nothing happens */
+void net_loop_forget_batch(struct net_loop *loop,
+                           struct net_batch *b); /* not registered: nothing happens */
 
 #endif

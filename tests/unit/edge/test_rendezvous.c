@@ -10,9 +10,9 @@
 
 enum { OBJECTS = 4000, NODES = 8 };
 
-static const struct str nodes[NODES] = {STR_INIT("https://a/"), STR_INIT("https://b/"), STR_INIT("https://c/"),
-                                        STR_INIT("https://d/"), STR_INIT("https://e/"), STR_INIT("https://f/"),
-                                        STR_INIT("https://g/"), STR_INIT("https://h/")};
+static const struct str nodes[NODES] = {
+    STR_INIT("https://a/"), STR_INIT("https://b/"), STR_INIT("https://c/"), STR_INIT("https://d/"),
+    STR_INIT("https://e/"), STR_INIT("https://f/"), STR_INIT("https://g/"), STR_INIT("https://h/")};
 
 static struct sha256 object(unsigned i)
 {

@@ -178,11 +178,14 @@ static void rates_are_asked_before_counts_and_the_own_limit_before_that_of_all(v
     struct net_admission_permit none = {0};
     assert_int_equal(net_admission_enter(a, &l, one, second, &none, &why), ERR_BUSY); /* own count */
     assert_true(why.own);
-    assert_int_equal(net_admission_enter(a, &l, one, second, &none, &why), ERR_RATE_LIMITED); /* own rate first */
+    assert_int_equal(net_admission_enter(a, &l, one, second, &none, &why),
+                     ERR_RATE_LIMITED); /* own rate first */
     assert_true(why.own);
-    assert_int_equal(net_admission_enter(a, &l, two, second, &none, &why), ERR_BUSY); /* everybody's count */
+    assert_int_equal(net_admission_enter(a, &l, two, second, &none, &why),
+                     ERR_BUSY); /* everybody's count */
     assert_false(why.own);
-    assert_int_equal(net_admission_enter(a, &l, three, second, &none, &why), ERR_RATE_LIMITED); /* their rate first */
+    assert_int_equal(net_admission_enter(a, &l, three, second, &none, &why),
+                     ERR_RATE_LIMITED); /* their rate first */
     assert_false(why.own);
     assert_true(why.wait_s >= 1);
     net_admission_leave(&held);
