@@ -56,6 +56,13 @@ static inline bool wire_varint(struct wire *w, uint64_t *out)
     return false;
 }
 
+/* Keys and lengths have 32 bits, and, as in the generated code, no more bytes than that takes. */
+static inline bool wire_short(struct wire *w, uint64_t *out)
+{
+    const uint8_t *from = w->p;
+    return wire_varint(w, out) && w->p - from <= 5 && *out <= UINT32_MAX;
+}
+
 static inline bool wire_skip(struct wire *w, uint64_t n)
 {
     if (n > (uint64_t)(w->end - w->p))
@@ -71,7 +78,7 @@ static inline bool wire_value(struct wire *w, struct wire_field *f)
         return wire_varint(w, &f->number);
     case WIRE_BYTES: {
         uint64_t n;
-        if (!wire_varint(w, &n) || !wire_skip(w, n))
+        if (!wire_short(w, &n) || !wire_skip(w, n))
             return false;
         f->text = bytes_of(w->p - n, (size_t)n);
         return true;
@@ -91,7 +98,7 @@ static inline bool wire_next(struct wire *w, struct wire_field *out)
     uint64_t key;
     if (w->p == w->end || w->bad)
         return false;
-    if (!wire_varint(w, &key) || key > UINT32_MAX || key >> 3 == 0) {
+    if (!wire_short(w, &key) || key >> 3 == 0) {
         w->bad = true;
         return false;
     }

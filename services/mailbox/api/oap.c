@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/str.h"
+#include "base/wire.h"
 #include "services/mailbox/api/call.h"
 #include "services/mailbox/api/oap.h"
 
@@ -141,9 +142,9 @@ static uint8_t *put_attrs(uint8_t *p, struct bytes attrs)
     struct mailbox_attr a;
     size_t at = 0;
     while (mailbox_attrs_next(attrs, &at, &a)) {
-        size_t n = (a.key.n ? 1 + mailbox_wire_varint_bytes(a.key.n) + a.key.n : 0) +
-                   (a.value.n ? 1 + mailbox_wire_varint_bytes(a.value.n) + a.value.n : 0);
-        p = mailbox_wire_varint(mailbox_wire_varint(p, 8 << 3 | 2), n);
+        size_t n = (a.key.n ? 1 + wire_varint_size(a.key.n) + a.key.n : 0) +
+                   (a.value.n ? 1 + wire_varint_size(a.value.n) + a.value.n : 0);
+        p = wire_put_varint(wire_put_varint(p, 8 << 3 | 2), n);
         p = mailbox_wire_bytes(p, 1, a.key.p, a.key.n);
         p = mailbox_wire_bytes(p, 2, a.value.p, a.value.n);
     }
@@ -186,7 +187,7 @@ uint8_t *mailbox_oap_put_envelope(uint8_t *p, struct str topic, const struct mai
     uint8_t *members = p + 1 + LENGTH_ROOM, *end = put_members(members, topic, d, shard);
     size_t n = (size_t)(end - members);
     *p = 1 << 3 | 2;
-    uint8_t *from = mailbox_wire_varint(p + 1, n);
+    uint8_t *from = wire_put_varint(p + 1, n);
     memmove(from, members, n);
     return from + n;
 }

@@ -1,64 +1,23 @@
 #include "services/mailbox/core/wire.h"
 
-/* ---- the bytes ---- */
-
-enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5 };
+#include "base/wire.h"
 
 struct field {
     uint32_t no, wire;
-    uint64_t v;     /* VARINT */
-    struct bytes b; /* LENGTH */
+    uint64_t v;     /* WIRE_VARINT */
+    struct bytes b; /* WIRE_BYTES */
 };
-
-static bool varint(struct bytes *in, uint64_t *out)
-{
-    uint64_t v = 0;
-    for (size_t i = 0; i < in->n && i < 10; i++) {
-        v |= (uint64_t)(in->p[i] & 0x7f) << (7 * i);
-        if (!(in->p[i] & 0x80)) {
-            in->p += i + 1;
-            in->n -= i + 1;
-            *out = v;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool skip(struct bytes *in, size_t n)
-{
-    if (in->n < n)
-        return false;
-    in->p += n;
-    in->n -= n;
-    return true;
-}
 
 /* ERR_EMPTY at the end. */
 static enum err next(struct bytes *in, struct field *out)
 {
-    uint64_t tag, n;
-    if (in->n == 0)
-        return ERR_EMPTY;
-    if (!varint(in, &tag) || tag > UINT32_MAX || tag >> 3 == 0)
-        return ERR_SYNTAX;
-    out->no = (uint32_t)(tag >> 3);
-    out->wire = tag & 7;
-    switch (out->wire) {
-    case VARINT:
-        return varint(in, &out->v) ? ERR_OK : ERR_SYNTAX;
-    case FIXED64:
-        return skip(in, 8) ? ERR_OK : ERR_SYNTAX;
-    case FIXED32:
-        return skip(in, 4) ? ERR_OK : ERR_SYNTAX;
-    case LENGTH:
-        if (!varint(in, &n) || n > in->n)
-            return ERR_SYNTAX;
-        out->b = bytes_of(in->p, (size_t)n);
-        return skip(in, (size_t)n) ? ERR_OK : ERR_SYNTAX;
-    default:
-        return ERR_SYNTAX; /* groups are not of this age */
-    }
+    struct wire w = wire_of(*in);
+    struct wire_field f = {.key = 0};
+    if (!wire_next(&w, &f))
+        return w.bad ? ERR_SYNTAX : ERR_EMPTY;
+    *in = bytes_of(w.p, (size_t)(w.end - w.p));
+    *out = (struct field){wire_member(f.key), f.key & 7, f.number, f.text};
+    return ERR_OK;
 }
 
 static struct str text(struct bytes b)
@@ -85,7 +44,7 @@ static enum err read_attr(struct bytes in, struct mailbox_attr *a)
     while ((e = next(&in, &f)) == ERR_OK) {
         if (f.no > 2)
             continue;
-        if (f.wire != LENGTH)
+        if (f.wire != WIRE_BYTES)
             return ERR_SYNTAX;
         *(f.no == 1 ? &a->key : &a->value) = text(f.b);
     }
@@ -119,7 +78,7 @@ static enum err read_message(struct bytes in, struct arena *arena, struct mailbo
     while ((e = next(&in, &f)) == ERR_OK) {
         if (f.no > 7)
             continue;
-        if (f.wire != (f.no <= 5 ? LENGTH : VARINT))
+        if (f.wire != (f.no <= 5 ? WIRE_BYTES : WIRE_VARINT))
             return ERR_SYNTAX;
         if (f.no == 1)
             m->topic = text(f.b);
@@ -156,7 +115,7 @@ enum err mailbox_wire_send(struct bytes in, struct arena *a, struct str *out_cor
         struct mailbox_message m;
         if (f.no > 2)
             continue;
-        if (f.wire != LENGTH)
+        if (f.wire != WIRE_BYTES)
             return ERR_SYNTAX;
         if (f.no == 2) {
             *out_corr_id = text(f.b);
@@ -180,7 +139,7 @@ static enum err read_recv(struct bytes in, uint32_t **scalar, size_t scalars, st
     while ((e = next(&in, &f)) == ERR_OK) {
         if (f.no > scalars + 1)
             continue;
-        if (f.wire != (f.no == 1 ? LENGTH : VARINT))
+        if (f.wire != (f.no == 1 ? WIRE_BYTES : WIRE_VARINT))
             return ERR_SYNTAX;
         if (f.no == 1)
             out->topic = text(f.b);
@@ -216,7 +175,7 @@ static enum err set_settle(struct mailbox_wire_settle *it, enum mailbox_wire_kin
                            const struct field *f)
 {
     bool bytes = f->no == 1 || (kind == MAILBOX_WIRE_NACK && f->no == 3);
-    if (f->wire != (bytes ? LENGTH : VARINT))
+    if (f->wire != (bytes ? WIRE_BYTES : WIRE_VARINT))
         return ERR_SYNTAX;
     if (f->no == 1)
         it->msg_id = f->b;
@@ -247,7 +206,7 @@ enum err mailbox_wire_settle(struct bytes in, enum mailbox_wire_kind kind,
         struct bytes one = f.b;
         if (f.no != 1)
             continue;
-        if (f.wire != LENGTH)
+        if (f.wire != WIRE_BYTES)
             return ERR_SYNTAX;
         while ((e = next(&one, &g)) == ERR_OK) {
             if (g.no <= last[kind] && (e = set_settle(&it, kind, &g)) != ERR_OK)
@@ -261,32 +220,16 @@ enum err mailbox_wire_settle(struct bytes in, enum mailbox_wire_kind kind,
 
 /* ---- writing ---- */
 
-uint8_t *mailbox_wire_varint(uint8_t *p, uint64_t v)
-{
-    for (; v > 0x7f; v >>= 7)
-        *p++ = (uint8_t)(v | 0x80);
-    *p++ = (uint8_t)v;
-    return p;
-}
-
-size_t mailbox_wire_varint_bytes(uint64_t v)
-{
-    size_t n = 1;
-    while (v >>= 7)
-        n++;
-    return n;
-}
-
 uint8_t *mailbox_wire_uint(uint8_t *p, uint32_t field, uint64_t v)
 {
-    return v ? mailbox_wire_varint(mailbox_wire_varint(p, (uint64_t)field << 3), v) : p;
+    return v ? wire_put_varint(wire_put_varint(p, (uint64_t)field << 3), v) : p;
 }
 
 uint8_t *mailbox_wire_bytes(uint8_t *p, uint32_t field, const void *v, size_t n)
 {
     if (n == 0)
         return p;
-    p = mailbox_wire_varint(mailbox_wire_varint(p, (uint64_t)field << 3 | LENGTH), n);
+    p = wire_put_varint(wire_put_varint(p, (uint64_t)field << 3 | WIRE_BYTES), n);
     memcpy(p, v, n);
     return p + n;
 }

@@ -55,10 +55,8 @@ NODISCARD enum err mailbox_wire_settle(struct bytes in, enum mailbox_wire_kind k
 /* How many items (field 1) a request has; 0 also when it is not well formed. */
 size_t mailbox_wire_count(struct bytes in);
 
-/* Writing: each returns where it stopped; the caller knows the room. A varint takes at most 10 bytes. */
-uint8_t *mailbox_wire_varint(uint8_t *p, uint64_t v);
+/* Writing, beside what base/wire.h has: each returns where it stopped; the caller knows the room. */
 uint8_t *mailbox_wire_uint(uint8_t *p, uint32_t field, uint64_t v); /* nothing for 0, as proto3 has it */
 uint8_t *mailbox_wire_bytes(uint8_t *p, uint32_t field, const void *v, size_t n); /* nothing for n = 0 */
-size_t mailbox_wire_varint_bytes(uint64_t v);
 
 #endif
