@@ -22,7 +22,8 @@ const char *client_base_url(const struct cmd_ctx *ctx, const char *service, char
     if (getenv(name))
         snprintf(out, 256, "%s", getenv(name));
     else
-        snprintf(out, 256, "http://127.0.0.1:%d", cmd_global(ctx)->base_port + (def ? def->port_offset : 0));
+        snprintf(out, 256, "http://127.0.0.1:%d",
+                 cmd_global(ctx)->base_port + (def ? def->port_offset : 0));
     return out;
 }
 
@@ -37,7 +38,9 @@ bool client_token(struct cmd_ctx *ctx, struct buf *out)
     snprintf(path, sizeof path, "%s/operator.token", g->data);
     enum err e = auth_token_file_read(path, out);
     if (e == ERR_NOT_FOUND)
-        cmd_fail(ctx, CMD_FAILED, "no token: %s does not exist; start ron first, or give --data DIR, --token or RON_TOKEN", path);
+        cmd_fail(ctx, CMD_FAILED,
+                 "no token: %s does not exist; start ron first, or give --data DIR, --token or RON_TOKEN",
+                 path);
     else if (e != ERR_OK)
         cmd_fail(ctx, CMD_FAILED, "cannot use the token in %s (%s)", path, err_title(e));
     return e == ERR_OK;
@@ -80,7 +83,8 @@ static int exit_code(const struct client_answer *a)
     return a->status >= 400 ? CMD_REFUSED : CMD_OK;
 }
 
-int client_call(struct cmd_ctx *ctx, const char *service, const struct client_request *rq, struct client_answer *out)
+int client_call(struct cmd_ctx *ctx, const char *service, const struct client_request *rq,
+                struct client_answer *out)
 {
     char base[256], bearer[TOKEN_MAX + 32], type[96];
     const char *headers[HEADERS_MAX + 1];
@@ -165,9 +169,10 @@ int client_finish(struct cmd_ctx *ctx, struct client_answer *a, int status)
         client_print_raw(a);
     else if (*client_str(a->json, "code")) {
         char *details = json_dumps(json_object_get(a->json, "details"), JSON_COMPACT | JSON_ENCODE_ANY);
-        const char *why = *client_str(a->json, "detail") ? client_str(a->json, "detail") : client_str(a->json, "title");
-        cmd_fail(ctx, status, "%s (%d %s)%s%s", why, a->status, client_str(a->json, "code"), details ? " " : "",
-                 details ? details : "");
+        const char *why =
+            *client_str(a->json, "detail") ? client_str(a->json, "detail") : client_str(a->json, "title");
+        cmd_fail(ctx, status, "%s (%d %s)%s%s", why, a->status, client_str(a->json, "code"),
+                 details ? " " : "", details ? details : "");
         free(details);
     } else
         cmd_fail(ctx, status, "the service answered %d", a->status);

@@ -21,13 +21,13 @@
 #include "rt/lock.h"
 
 struct client_request {
-    const char *method; /* NULL: GET, or POST with a body */
-    const char *path;   /* with query, already encoded */
-    const char *body;   /* JSON, NULL: none */
-    size_t body_n;      /* 0: strlen */
-    const char *type;   /* NULL: application/json */
+    const char *method;     /* NULL: GET, or POST with a body */
+    const char *path;       /* with query, already encoded */
+    const char *body;       /* JSON, NULL: none */
+    size_t body_n;          /* 0: strlen */
+    const char *type;       /* NULL: application/json */
     const char *headers[8]; /* more headers */
-    int64_t timeout_ms; /* 0: 10 s */
+    int64_t timeout_ms;     /* 0: 10 s */
     bool no_token;
     /* Retries 429, 503 and broken connections until the time-out; only for requests that may be repeated. */
     bool repeat;
@@ -37,12 +37,13 @@ struct client_answer {
     enum err err; /* no answer: why */
     int status;
     struct buf body;
-    json_t *json;  /* NULL unless the body is JSON */
+    json_t *json; /* NULL unless the body is JSON */
     char etag[96], location[160], replayed[8];
 };
 
 /* CMD_OK for 2xx, CMD_REFUSED for other 4xx, CMD_UNAVAILABLE for 429, 5xx and no answer. */
-int client_call(struct cmd_ctx *ctx, const char *service, const struct client_request *rq, struct client_answer *out) RT_BLOCKS;
+int client_call(struct cmd_ctx *ctx, const char *service, const struct client_request *rq,
+                struct client_answer *out) RT_BLOCKS;
 
 /* Says on stderr what the service said (or that it is not there, and how to start it), frees, returns `status`. */
 int client_finish(struct cmd_ctx *ctx, struct client_answer *a, int status);

@@ -43,9 +43,9 @@ struct cmd_flag {
 };
 
 struct cmd {
-    const char *verb;    /* NULL: the noun alone is the command */
-    const char *args;    /* "FROM TO AMOUNT", shown in the synopsis */
-    const char *summary; /* one line */
+    const char *verb;     /* NULL: the noun alone is the command */
+    const char *args;     /* "FROM TO AMOUNT", shown in the synopsis */
+    const char *summary;  /* one line */
     const char *examples; /* lines, each a command somebody could paste */
     const struct cmd_flag *flags;
     int args_min, args_max; /* how many positional arguments; -1: any number */
@@ -77,10 +77,12 @@ const struct cmd_global *cmd_global(const struct cmd_ctx *ctx);
 const char *cmd_flag(const struct cmd_ctx *ctx, const char *name, const char *otherwise);
 bool cmd_switch(const struct cmd_ctx *ctx, const char *name);
 /* A flag as a whole number; ends the command with a usage error when it is not one in [min, max]. */
-int64_t cmd_flag_int(const struct cmd_ctx *ctx, const char *name, int64_t otherwise, int64_t min, int64_t max);
+int64_t cmd_flag_int(const struct cmd_ctx *ctx, const char *name, int64_t otherwise, int64_t min,
+                     int64_t max);
 
 /* Says what is wrong in one sentence on stderr and returns `code`, so that a command can `return cmd_fail(...)`. */
-int cmd_fail(const struct cmd_ctx *ctx, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int cmd_fail(const struct cmd_ctx *ctx, int code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* The whole command line (main calls this). */
 int cmd_main(int argc, char **argv) RT_BLOCKS;

@@ -55,9 +55,11 @@ static int run_mint(struct cmd_ctx *ctx, int argc, char **argv)
     const char *key_file = cmd_flag(ctx, "keys", path);
     enum err e = auth_keyring_load(key_file, &keys, &where);
     if (e == ERR_NOT_FOUND)
-        return cmd_fail(ctx, CMD_FAILED, "%s does not exist; start ron once, or name a key file with --keys", key_file);
+        return cmd_fail(ctx, CMD_FAILED,
+                        "%s does not exist; start ron once, or name a key file with --keys", key_file);
     if (e != ERR_OK)
-        return cmd_fail(ctx, CMD_FAILED, "%s line %u: %s", key_file, where.line, where.reason ? where.reason : err_title(e));
+        return cmd_fail(ctx, CMD_FAILED, "%s line %u: %s", key_file, where.line,
+                        where.reason ? where.reason : err_title(e));
     struct buf token;
     buf_init(&token, TOKEN_MAX);
     e = auth_mint(keys, str_from_c(cmd_flag(ctx, "kid", "")), caveats, n, &token, &bad);
@@ -65,7 +67,8 @@ static int run_mint(struct cmd_ctx *ctx, int argc, char **argv)
     if (e == ERR_SYNTAX)
         return cmd_fail(ctx, CMD_USAGE, "this is not a caveat: '%.*s'", STR_ARG(caveats[bad]));
     if (e == ERR_UNPROCESSABLE)
-        return cmd_fail(ctx, CMD_USAGE, "a token needs an audience and an end: add 'aud = svc-wallet' and --for 24h");
+        return cmd_fail(ctx, CMD_USAGE,
+                        "a token needs an audience and an end: add 'aud = svc-wallet' and --for 24h");
     if (e != ERR_OK)
         return cmd_fail(ctx, CMD_FAILED, "cannot mint: %s", err_title(e));
     return print_token(&token);
@@ -161,13 +164,14 @@ static const struct cmd_flag narrow_flags[] = {
 static const struct cmd commands[] = {
     {"mint", "CAVEAT...", "make a capability",
      "  ron cap mint 'aud = svc-wallet' 'op in read' --for 24h\n"
-     "  ron cap mint 'aud = svc-wallet' 'op in transfer' 'account in acct:alice' 'max_amount <= 5000' --for 1h",
+     "  ron cap mint 'aud = svc-wallet' 'op in transfer' 'account in acct:alice' 'max_amount <= 5000' "
+     "--for 1h",
      mint_flags, 0, CAVEATS_MAX - 1, run_mint},
     {"narrow", "TOKEN|- CAVEAT...", "take rights away from a capability; needs no key",
-     "  ron cap narrow \"$TOKEN\" 'op in read'\n  ron cap narrow - --for 5m < operator.token", narrow_flags, 1,
-     CAVEATS_MAX, run_narrow},
-    {"inspect", "TOKEN|-", "show what a capability says", "  ron cap inspect - < ron-data/operator.token", NULL, 1, 1,
-     run_inspect},
+     "  ron cap narrow \"$TOKEN\" 'op in read'\n  ron cap narrow - --for 5m < operator.token", narrow_flags,
+     1, CAVEATS_MAX, run_narrow},
+    {"inspect", "TOKEN|-", "show what a capability says", "  ron cap inspect - < ron-data/operator.token",
+     NULL, 1, 1, run_inspect},
     {.run = NULL},
 };
 

@@ -79,9 +79,10 @@ static int run_markdown(struct cmd_ctx *ctx, int argc, char **argv)
 static const struct cmd commands[] = {
     {"print", "[SERVICE]", "the effective configuration and where each value comes from",
      "  ron config print wallet --config ron.toml", NULL, 0, 1, run_print},
-    {"check", "FILE", "say whether a file is right, and if not where", "  ron config check ron.toml", NULL, 1, 1, run_check},
-    {"example", "[SERVICE]", "a file with every key, its default and its meaning", "  ron config example > ron.toml", NULL, 0,
-     1, run_example},
+    {"check", "FILE", "say whether a file is right, and if not where", "  ron config check ron.toml", NULL,
+     1, 1, run_check},
+    {"example", "[SERVICE]", "a file with every key, its default and its meaning",
+     "  ron config example > ron.toml", NULL, 0, 1, run_example},
     {"markdown", "[SERVICE]", "the same as tables for the documentation", NULL, NULL, 0, 1, run_markdown},
     {.run = NULL},
 };

@@ -83,7 +83,8 @@ static void close_shard(struct opened *o) RT_BLOCKS
     memset(o, 0, sizeof *o);
 }
 
-static enum err open_shard(const char *dir, uint16_t no, const uint8_t instance[16], struct opened *o) RT_BLOCKS
+static enum err open_shard(const char *dir, uint16_t no, const uint8_t instance[16],
+                           struct opened *o) RT_BLOCKS
 {
     char path[STORE_PATH_MAX], name[8];
     snprintf(name, sizeof name, "s%02u", no);

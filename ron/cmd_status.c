@@ -18,7 +18,8 @@ static void missing_text(const json_t *body, char *out, size_t n)
     }
 }
 
-RT_BLOCKS static int run_status(struct cmd_ctx *ctx, int argc, char **argv)
+RT_BLOCKS
+static int run_status(struct cmd_ctx *ctx, int argc, char **argv)
 {
     static const char *const headers[] = {"service", "state", "since", ">port", "missing"};
     struct table table;
@@ -31,12 +32,17 @@ RT_BLOCKS static int run_status(struct cmd_ctx *ctx, int argc, char **argv)
         const struct svc_def *def = ron_services[i];
         struct client_answer a;
         char missing[256];
-        client_call(ctx, def->name, &(struct client_request){.path = "/readyz", .no_token = true, .timeout_ms = 2000}, &a);
+        client_call(ctx, def->name,
+                    &(struct client_request){.path = "/readyz", .no_token = true, .timeout_ms = 2000}, &a);
         bool answers = a.err == ERR_OK;
         bool degraded = json_is_true(json_object_get(a.json, "degraded"));
         missing_text(a.json, missing, sizeof missing);
         table_cell(&table, "%s", def->name);
-        table_cell(&table, "%s", !answers ? "down" : a.status != 200 ? "not ready" : degraded ? "degraded" : "ready");
+        table_cell(&table, "%s",
+                   !answers          ? "down"
+                   : a.status != 200 ? "not ready"
+                   : degraded        ? "degraded"
+                                     : "ready");
         table_cell(&table, "%.19s", client_str(a.json, "since"));
         table_cell(&table, "%d", cmd_global(ctx)->base_port + def->port_offset);
         table_cell(&table, "%s", missing);
@@ -54,7 +60,8 @@ RT_BLOCKS static int run_status(struct cmd_ctx *ctx, int argc, char **argv)
 }
 
 static const struct cmd commands[] = {
-    {NULL, "", "health of every service", "  ron status\n  ron status --json --base-port 7500", NULL, 0, 0, run_status},
+    {NULL, "", "health of every service", "  ron status\n  ron status --json --base-port 7500", NULL, 0, 0,
+     run_status},
     {.run = NULL},
 };
 

@@ -93,8 +93,8 @@ static void add_tasks(struct table *t, const char *service, const json_t *topolo
         running += ok;
         restarts += client_int(task, "restarts");
         if (!ok && strlen(bad) < 80)
-            snprintf(bad + strlen(bad), sizeof bad - strlen(bad), "%s%s: %s", *bad ? ", " : "", client_str(task, "name"),
-                     client_str(task, "state"));
+            snprintf(bad + strlen(bad), sizeof bad - strlen(bad), "%s%s: %s", *bad ? ", " : "",
+                     client_str(task, "name"), client_str(task, "state"));
     }
     table_cell(t, "%s", service);
     table_cell(t, "%lld", running);
@@ -102,9 +102,11 @@ static void add_tasks(struct table *t, const char *service, const json_t *topolo
     table_cell(t, "%s", bad);
 }
 
-RT_BLOCKS static int draw(struct cmd_ctx *ctx, struct picture *p)
+RT_BLOCKS
+static int draw(struct cmd_ctx *ctx, struct picture *p)
 {
-    static const char *const queue_headers[] = {"service", "queue", "fill", ">depth", ">per s", ">refused", ">dropped", ">most"};
+    static const char *const queue_headers[] = {"service", "queue",    "fill",     ">depth",
+                                                ">per s",  ">refused", ">dropped", ">most"};
     static const char *const task_headers[] = {"service", ">tasks", ">restarts", "not running"};
     struct table queues, tasks;
     int reached = 0;
@@ -113,7 +115,8 @@ RT_BLOCKS static int draw(struct cmd_ctx *ctx, struct picture *p)
     for (size_t i = 0; i < ron_service_count; i++) {
         struct client_answer a;
         const char *name = ron_services[i]->name;
-        int status = client_call(ctx, name, &(struct client_request){.path = "/admin/topology", .timeout_ms = 1000}, &a);
+        int status = client_call(
+            ctx, name, &(struct client_request){.path = "/admin/topology", .timeout_ms = 1000}, &a);
         if (status == CMD_OK) {
             reached++;
             add_queues(&queues, p, name, a.json);
@@ -132,7 +135,8 @@ RT_BLOCKS static int draw(struct cmd_ctx *ctx, struct picture *p)
     return CMD_OK;
 }
 
-RT_BLOCKS static int run_top(struct cmd_ctx *ctx, int argc, char **argv)
+RT_BLOCKS
+static int run_top(struct cmd_ctx *ctx, int argc, char **argv)
 {
     struct picture p = {.seconds = 0};
     (void)argc;

@@ -37,9 +37,9 @@ static int print_one(struct cmd_ctx *ctx, const struct svc_def *def, format_fn *
 
 static int run_topology(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    format_fn *format = cmd_switch(ctx, "mermaid")  ? rt_topology_mermaid
-                        : cmd_global(ctx)->json     ? rt_topology_json
-                                                    : rt_topology_markdown;
+    format_fn *format = cmd_switch(ctx, "mermaid") ? rt_topology_mermaid
+                        : cmd_global(ctx)->json    ? rt_topology_json
+                                                   : rt_topology_markdown;
     if (argc && !ron_service_find(argv[0]))
         return cmd_fail(ctx, CMD_USAGE, "there is no service '%s'", argv[0]);
     if (argc)
@@ -62,9 +62,10 @@ static const struct cmd_flag flags[] = {
 };
 
 static const struct cmd commands[] = {
-    {NULL, "[SERVICE]", "tasks, queues, locks and timeouts", "  ron topology ledger --mermaid\n  ron topology --json", flags, 0, 1,
-     run_topology},
+    {NULL, "[SERVICE]", "tasks, queues, locks and timeouts",
+     "  ron topology ledger --mermaid\n  ron topology --json", flags, 0, 1, run_topology},
     {.run = NULL},
 };
 
-const struct cmd_group cmd_topology = {"topology", "tasks, queues, locks and timeouts of every service", commands, NULL};
+const struct cmd_group cmd_topology = {"topology", "tasks, queues, locks and timeouts of every service",
+                                       commands, NULL};

@@ -23,7 +23,8 @@ static int read_file(const struct cmd_ctx *ctx, const char *path, struct buf *ou
     return room ? CMD_OK : cmd_fail(ctx, CMD_FAILED, "%s is larger than 1 MiB", path);
 }
 
-int config_file_load(const struct cmd_ctx *ctx, const struct svc_def *def, const char *file, struct conf **out_conf)
+int config_file_load(const struct cmd_ctx *ctx, const struct svc_def *def, const char *file,
+                     struct conf **out_conf)
 {
     struct buf text;
     struct conf_error why = {0};

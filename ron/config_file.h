@@ -11,6 +11,7 @@
 #include "svc/svc.h"
 
 /* Says what is wrong on stderr; CMD_OK, CMD_USAGE (bad configuration) or CMD_FAILED (unreadable). file NULL: none. */
-int config_file_load(const struct cmd_ctx *ctx, const struct svc_def *def, const char *file, struct conf **out_conf);
+int config_file_load(const struct cmd_ctx *ctx, const struct svc_def *def, const char *file,
+                     struct conf **out_conf);
 
 #endif

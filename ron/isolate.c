@@ -87,7 +87,8 @@ static void child_ended(struct child *c, int status)
     c->pid = 0;
     if (c->restart_count >= RESTARTS_MAX && now - *slot < WINDOW_MS) {
         c->given_up = true;
-        fprintf(stderr, "ron: %s ended %d times within a minute and stays down\n", c->def->name, RESTARTS_MAX + 1);
+        fprintf(stderr, "ron: %s ended %d times within a minute and stays down\n", c->def->name,
+                RESTARTS_MAX + 1);
         return;
     }
     *slot = now;
@@ -95,11 +96,11 @@ static void child_ended(struct child *c, int status)
     int64_t delay = rt_backoff_delay_ms(&backoff, c->restart_count++, &rng);
     c->restart_at_ms = now + delay;
     if (WIFSIGNALED(status))
-        fprintf(stderr, "ron: %s was ended by signal %d; starting it again in %lld ms\n", c->def->name, WTERMSIG(status),
-                (long long)delay);
+        fprintf(stderr, "ron: %s was ended by signal %d; starting it again in %lld ms\n", c->def->name,
+                WTERMSIG(status), (long long)delay);
     else
-        fprintf(stderr, "ron: %s ended with code %d; starting it again in %lld ms\n", c->def->name, WEXITSTATUS(status),
-                (long long)delay);
+        fprintf(stderr, "ron: %s ended with code %d; starting it again in %lld ms\n", c->def->name,
+                WEXITSTATUS(status), (long long)delay);
 }
 
 static void reap(struct child *children, size_t n)
@@ -143,7 +144,8 @@ static void print_screen(const struct cmd_global *g, const struct child *childre
     for (size_t i = 0; i < n; i++)
         printf("  %-10s pid %-8d http://127.0.0.1:%d\n", children[i].def->name, (int)children[i].pid,
                g->base_port + children[i].def->port_offset);
-    printf("\n  data       %s\n  token      %s/operator.token\n\n  Ctrl-C drains and stops.\n", g->data, g->data);
+    printf("\n  data       %s\n  token      %s/operator.token\n\n  Ctrl-C drains and stops.\n", g->data,
+           g->data);
     fflush(stdout);
 }
 
@@ -155,7 +157,9 @@ int isolate_run(struct cmd_ctx *ctx, bool verbose)
     sigset_t set;
     (void)verbose; /* children log to our stderr */
     if (g->amnesia)
-        return cmd_fail(ctx, CMD_USAGE, "--isolate and --amnesia exclude each other: processes share keys through the directory");
+        return cmd_fail(
+            ctx, CMD_USAGE,
+            "--isolate and --amnesia exclude each other: processes share keys through the directory");
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
@@ -177,7 +181,8 @@ int isolate_run(struct cmd_ctx *ctx, bool verbose)
                 kill(children[i].pid, SIGHUP);
         reap(children, n);
         for (size_t i = 0; i < n; i++)
-            if (!children[i].pid && !children[i].given_up && children[i].restart_at_ms && now_ms() >= children[i].restart_at_ms)
+            if (!children[i].pid && !children[i].given_up && children[i].restart_at_ms &&
+                now_ms() >= children[i].restart_at_ms)
                 child_start(&children[i], g);
     }
     int status = CMD_OK;

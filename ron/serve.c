@@ -32,7 +32,8 @@ static int split_flags(int argc, char **argv, struct cmd_global *g, const char *
             out_flags[(*out_n)++] = arg;
             takes_value = false;
         } else
-            return cmd_fail(NULL, CMD_USAGE, "'%s' is not a flag; configuration keys are given as --section.key=value", arg);
+            return cmd_fail(NULL, CMD_USAGE,
+                            "'%s' is not a flag; configuration keys are given as --section.key=value", arg);
 #undef IS
         if (takes_value && !value)
             return cmd_fail(NULL, CMD_USAGE, "%s needs a value", arg);

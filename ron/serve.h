@@ -8,6 +8,7 @@
 #include "ron/cmd.h"
 #include "rt/lock.h"
 
-int serve_one(const struct svc_def *def, int argc, char **argv, const struct cmd_global *defaults) RT_BLOCKS;
+int serve_one(const struct svc_def *def, int argc, char **argv,
+              const struct cmd_global *defaults) RT_BLOCKS;
 
 #endif

@@ -61,7 +61,8 @@ void table_print(struct table *t)
     if (t->color)
         fputs("\033[1m", stdout);
     for (int c = 0; c < t->columns; c++)
-        put_cell(t->headers[c] + (t->headers[c][0] == '>'), widths[c], t->headers[c][0] == '>', c + 1 == t->columns);
+        put_cell(t->headers[c] + (t->headers[c][0] == '>'), widths[c], t->headers[c][0] == '>',
+                 c + 1 == t->columns);
     puts(t->color ? "\033[0m" : "");
     for (int i = 0; i < t->cell_count; i++) {
         int c = i % t->columns;

@@ -12,7 +12,8 @@ static bool calls_ledger(const struct svc_def *def)
     return strcmp(def->name, "wallet") == 0 || strcmp(def->name, "rewarder") == 0;
 }
 
-void *up_wire(const struct svc_def *def, struct svc *ledger, struct svc_data *data, struct ledger_client **out_client)
+void *up_wire(const struct svc_def *def, struct svc *ledger, struct svc_data *data,
+              struct ledger_client **out_client)
 {
     struct buf token;
     *out_client = NULL;

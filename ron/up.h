@@ -13,7 +13,8 @@ enum { SERVICES_MAX = 8 };
 struct ledger_client;
 
 /* The wiring of `def`: an in-process ledger client for wallet and rewarder, NULL for the others. */
-void *up_wire(const struct svc_def *def, struct svc *ledger, struct svc_data *data, struct ledger_client **out_client);
+void *up_wire(const struct svc_def *def, struct svc *ledger, struct svc_data *data,
+              struct ledger_client **out_client);
 void up_unwire(struct ledger_client *client); /* NULL is fine */
 
 #endif

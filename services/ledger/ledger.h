@@ -200,8 +200,8 @@ struct ledger {
     struct ledger_policy *policy;
     struct ledger_providers *providers; /* NULL: asks nobody */
     struct obs_tracer *tracer;          /* NULL: no spans */
-    struct ledger_runs *runs;       /* checkpointer */
-    struct ledger_replica *replica; /* NULL: alone */
+    struct ledger_runs *runs;           /* checkpointer */
+    struct ledger_replica *replica;     /* NULL: alone */
     enum err (*packed_pread)(void *ctx, uint32_t segment_no, void *p, size_t n, uint64_t at);
     uint64_t seed0, seed1; /* of the state's hashing */
     void *shell;           /* of the process that hosts it */

@@ -156,7 +156,8 @@ struct wallet {
     struct wallet_flights flights[WALLET_FLIGHT_STRIPES];
     struct wallet_stripe daily[WALLET_DAILY_STRIPES];
     struct os_a32 daily_loaded; /* release by who loaded; acquire by who asks */
-    int64_t daily_day;          /* the loader's: a load that broke off goes on where it was, or it would count twice */
+    int64_t
+        daily_day; /* the loader's: a load that broke off goes on where it was, or it would count twice */
     uint64_t daily_from, daily_head;
     struct rt_lock daily_waiters_lock;
     struct wallet_patient *daily_waiters;
@@ -258,7 +259,8 @@ struct wallet_patient {
     struct wallet_patient *next; /* daily_waiters lock */
     bool linked;                 /* daily_waiters lock */
     bool loaded;
-    void (*go)(struct wallet_patient *p); /* loaded: false when its time ran out or the ledger did not say */
+    void (*go)(
+        struct wallet_patient *p); /* loaded: false when its time ran out or the ledger did not say */
 };
 
 /* Whether it is known what was spent today before this process began; asks the ledger when it is not. */

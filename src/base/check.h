@@ -5,12 +5,13 @@
 #ifndef RON_BASE_CHECK_H
 #define RON_BASE_CHECK_H
 
-__attribute__((noreturn, cold)) void check_failed(const char *expr, const char *file, int line, const char *func);
+__attribute__((noreturn, cold)) void check_failed(const char *expr, const char *file, int line,
+                                                  const char *func);
 
-#define CHECK(expr)                                                                                                \
-    do {                                                                                                           \
-        if (__builtin_expect(!(expr), 0))                                                                          \
-            check_failed(#expr, __FILE__, __LINE__, __func__);                                                     \
+#define CHECK(expr)                                                                                        \
+    do {                                                                                                   \
+        if (__builtin_expect(!(expr), 0))                                                                  \
+            check_failed(#expr, __FILE__, __LINE__, __func__);                                             \
     } while (0)
 
 #define CHECK_MAGIC(ptr, value) CHECK((ptr) != NULL && (ptr)->magic == (value))

@@ -13,7 +13,8 @@ struct err_row {
 
 static const struct err_row rows[ERR_COUNT] = {
     [ERR_OK] = {"ERR_OK", "ok", "OK", 200, false},
-#define ERR(name, code, status, retryable, title) [ERR_##name] = {"ERR_" #name, code, title, status, retryable},
+#define ERR(name, code, status, retryable, title)                                                          \
+    [ERR_##name] = {"ERR_" #name, code, title, status, retryable},
 #include "base/err.def"
 #undef ERR
 };

@@ -51,7 +51,7 @@ void json_i64(struct json_w *w, int64_t v);
 void json_u64_text(struct json_w *w, uint64_t v); /* as a decimal string */
 void json_f64(struct json_w *w, double v);        /* shortest that reads back; not finite: null */
 void json_bool(struct json_w *w, bool v);
-void json_nil(struct json_w *w); /* null; jansson owns the obvious name */
+void json_nil(struct json_w *w);                          /* null; jansson owns the obvious name */
 void json_money(struct json_w *w, struct money m);        /* decimal string */
 void json_hash(struct json_w *w, const struct sha256 *h); /* "sha256:<hex>" */
 void json_hex(struct json_w *w, const void *p, size_t n); /* "<hex>" */

@@ -47,7 +47,8 @@ static void get_metrics(struct net_req *rq, void *ctx)
     if (b.err != ERR_OK)
         net_reply_problem(rq, ERR_INTERNAL, "metrics do not fit");
     else
-        net_reply(rq, 200, &(struct net_headers){.type = "text/plain; version=0.0.4; charset=utf-8"}, buf_bytes(&b));
+        net_reply(rq, 200, &(struct net_headers){.type = "text/plain; version=0.0.4; charset=utf-8"},
+                  buf_bytes(&b));
     buf_fini(&b);
 }
 
@@ -101,7 +102,8 @@ static void get_topology(struct net_req *rq, void *ctx)
     struct buf b;
     if (!admin_allowed(s, rq))
         return;
-    if (net_req_query(rq, "format", &format) == ERR_OK && !str_eq(format, STR("json")) && !str_eq(format, STR("mermaid"))) {
+    if (net_req_query(rq, "format", &format) == ERR_OK && !str_eq(format, STR("json")) &&
+        !str_eq(format, STR("mermaid"))) {
         net_reply_problem(rq, ERR_BAD_REQUEST, "format is json or mermaid");
         return;
     }

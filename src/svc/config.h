@@ -19,9 +19,9 @@ struct svc_config {
 #undef CONF
 };
 
-#define SVC_CONFIG_IS_PREFIX(T)                                                                                    \
-    _Static_assert(offsetof(T, bind) == offsetof(struct svc_config, bind) &&                                       \
-                       offsetof(T, otlp_sample) == offsetof(struct svc_config, otlp_sample),                       \
+#define SVC_CONFIG_IS_PREFIX(T)                                                                            \
+    _Static_assert(offsetof(T, bind) == offsetof(struct svc_config, bind) &&                               \
+                       offsetof(T, otlp_sample) == offsetof(struct svc_config, otlp_sample),               \
                    "config.def begins with svc/config.def")
 
 #endif

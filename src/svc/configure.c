@@ -19,7 +19,8 @@ extern char **environ;
 enum { CONFIG_FILE_MAX = 1 << 20 };
 
 /* The sections one file may hold; each service reads its own. */
-static const char *const sections[] = {"ledger", "wallet", "mailbox", "rewarder", "edge", "console", "tiny", NULL};
+static const char *const sections[] = {"ledger", "wallet",  "mailbox", "rewarder",
+                                       "edge",   "console", "tiny",    NULL};
 
 static _Thread_local char last_error[640];
 
@@ -67,8 +68,10 @@ static enum err read_config_file(const char *path, struct buf *out)
 /* Fills *out_sources; the text stays in *text. */
 static enum err gather(struct svc *s, struct buf *text, struct conf_sources *out_sources)
 {
-    *out_sources = (struct conf_sources){
-        .env = (const char *const *)environ, .flags = s->flags, .flags_n = s->flag_count, .sections = sections};
+    *out_sources = (struct conf_sources){.env = (const char *const *)environ,
+                                         .flags = s->flags,
+                                         .flags_n = s->flag_count,
+                                         .sections = sections};
     if (!s->config_file)
         return ERR_OK;
     enum err e = read_config_file(s->config_file, text);
@@ -140,13 +143,15 @@ enum err svc_reload(struct svc *s, struct buf *out_diff)
     if (s->def->hooks.reloaded)
         s->def->hooks.reloaded(s, s->state);
     obs_gauge_add(obs_gauge(s->families[SVC_M_config_reloads]), 1);
-    obs_log(s->log, OBS_INFO, "config_reloaded", OBS_U64("changed", changed), OBS_STR("diff", buf_str(out_diff)), OBS_END);
+    obs_log(s->log, OBS_INFO, "config_reloaded", OBS_U64("changed", changed),
+            OBS_STR("diff", buf_str(out_diff)), OBS_END);
     return ERR_OK;
 }
 
 const void *svc_config(const struct svc *s)
 {
-    return conf_values(atomic_load_explicit(&s->conf, memory_order_acquire)); /* pairs with the release in adopt */
+    return conf_values(
+        atomic_load_explicit(&s->conf, memory_order_acquire)); /* pairs with the release in adopt */
 }
 
 const struct svc_config *svc_common(const struct svc *s)

@@ -18,8 +18,9 @@
 static const int64_t KEY_LIFE_MS = INT64_C(10) * 365 * 24 * 3600 * 1000;
 
 #define EVERYBODY "ron,ron-ledger,svc-wallet,svc-mailbox,svc-rewarder,svc-edge"
-#define EVERYTHING                                                                                                 \
-    "admin,mint,issue,transfer,burn,hold,capture,release,reverse,read,send,recv,ack,dlq,inputs,compute,emit,payout," \
+#define EVERYTHING                                                                                         \
+    "admin,mint,issue,transfer,burn,hold,capture,release,reverse,read,send,recv,ack,dlq,inputs,compute,"   \
+    "emit,payout,"                                                                                         \
     "shadow,fill,purge"
 
 struct svc_data {
@@ -32,7 +33,8 @@ struct svc_data {
 
 static char why[512]; /* svc_data_open runs on one thread */
 
-__attribute__((format(printf, 3, 4))) static enum err fail(enum err e, const char **out_why, const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static enum err fail(enum err e, const char **out_why,
+                                                           const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -67,7 +69,8 @@ static enum err take_lock(struct svc_data *d, enum svc_data_use use, const char 
         return fail(err_from_errno(errno), out_why, "cannot open %s", path);
     if (fcntl(d->lock_fd, F_OFD_SETLK, &lock) != 0)
         return fail(ERR_LOCKED, out_why,
-                    "%s is in use by another ron; stop that one, or choose another directory with --data", d->root);
+                    "%s is in use by another ron; stop that one, or choose another directory with --data",
+                    d->root);
     return ERR_OK;
 }
 
@@ -113,7 +116,8 @@ static enum err ensure_tokens(struct svc_data *d, const char **out_why)
     struct auth_file_error where = {0};
     enum err e = auth_keyring_load(d->key_file, &keys, &where);
     if (e != ERR_OK)
-        return fail(e, out_why, "%s line %u: %s", d->key_file, where.line, where.reason ? where.reason : err_title(e));
+        return fail(e, out_why, "%s line %u: %s", d->key_file, where.line,
+                    where.reason ? where.reason : err_title(e));
     for (size_t i = 0; e == ERR_OK && i < sizeof tokens / sizeof tokens[0]; i++) {
         char path[PATH_MAX];
         struct caveats c;

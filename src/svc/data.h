@@ -22,8 +22,8 @@ enum svc_data_use { SVC_DATA_WHOLE, SVC_DATA_SHARED };
 struct svc_data;
 
 /* On failure *out_why (if not NULL) is a sentence for a person; valid until the next call. */
-NODISCARD enum err svc_data_open(const char *root, bool amnesia, enum svc_data_use use, struct svc_data **out_data,
-                                 const char **out_why);
+NODISCARD enum err svc_data_open(const char *root, bool amnesia, enum svc_data_use use,
+                                 struct svc_data **out_data, const char **out_why);
 void svc_data_close(struct svc_data *d); /* NULL is fine */
 
 const char *svc_data_path(const struct svc_data *d); /* as given: ron-data */

@@ -14,9 +14,10 @@
 static const struct {
     int status; /* 1..5: a class */
     const char *text;
-} statuses[SVC_STATUSES] = {{0, "0"},     {1, "1xx"},   {2, "2xx"},   {3, "3xx"},   {4, "4xx"},   {5, "5xx"},   {200, "200"},
-                            {202, "202"}, {206, "206"}, {304, "304"}, {400, "400"}, {401, "401"}, {403, "403"}, {404, "404"},
-                            {409, "409"}, {413, "413"}, {422, "422"}, {429, "429"}, {500, "500"}, {503, "503"}};
+} statuses[SVC_STATUSES] = {{0, "0"},     {1, "1xx"},   {2, "2xx"},   {3, "3xx"},   {4, "4xx"},
+                            {5, "5xx"},   {200, "200"}, {202, "202"}, {206, "206"}, {304, "304"},
+                            {400, "400"}, {401, "401"}, {403, "403"}, {404, "404"}, {409, "409"},
+                            {413, "413"}, {422, "422"}, {429, "429"}, {500, "500"}, {503, "503"}};
 
 static size_t status_index(int status)
 {
@@ -51,11 +52,12 @@ static struct svc_series *series_of(struct svc *s, const struct net_done *d)
     return &s->series[before + (size_t)(d->route - r->list)];
 }
 
-static struct obs_counter *requests_of(struct svc *s, struct svc_series *kept, const char *route, const char *method,
-                                       size_t status)
+static struct obs_counter *requests_of(struct svc *s, struct svc_series *kept, const char *route,
+                                       const char *method, size_t status)
 {
     /* release and acquire on the same slot: who finds the handle finds the series behind it */
-    struct obs_counter *c = kept ? atomic_load_explicit(&kept->requests[status], memory_order_acquire) : NULL;
+    struct obs_counter *c =
+        kept ? atomic_load_explicit(&kept->requests[status], memory_order_acquire) : NULL;
     if (!c) {
         c = OBS_COUNTER_OF(s->families[SVC_M_http_requests], route, method, statuses[status].text);
         if (kept)
@@ -64,7 +66,8 @@ static struct obs_counter *requests_of(struct svc *s, struct svc_series *kept, c
     return c;
 }
 
-static struct obs_hist *latency_of(struct svc *s, struct svc_series *kept, const char *route, const char *method)
+static struct obs_hist *latency_of(struct svc *s, struct svc_series *kept, const char *route,
+                                   const char *method)
 {
     struct obs_hist *h = kept ? atomic_load_explicit(&kept->latency, memory_order_acquire) : NULL;
     if (!h) {
@@ -85,8 +88,8 @@ static void on_done(void *ctx, const struct net_done *d)
     if (s->families[SVC_M_http_latency])
         obs_hist_observe(latency_of(s, kept, route, method), (double)d->duration_ns / 1e9);
     obs_log(s->log, d->status >= 500 ? OBS_INFO : OBS_DEBUG, "request", OBS_STR("route", route),
-            OBS_STR("method", method), OBS_I64("status", d->status), OBS_F64("ms", (double)d->duration_ns / 1e6),
-            OBS_CORR(d->corr_id), OBS_END);
+            OBS_STR("method", method), OBS_I64("status", d->status),
+            OBS_F64("ms", (double)d->duration_ns / 1e6), OBS_CORR(d->corr_id), OBS_END);
 }
 
 static void on_reject(void *ctx, enum net_reject why)
@@ -125,7 +128,8 @@ static void on_refusing(void *ctx, struct net_req *rq, enum net_reject why, stru
 
 static bool is_loopback(const char *bind)
 {
-    return strncmp(bind, "127.", 4) == 0 || strncmp(bind, "[::1]", 5) == 0 || strncmp(bind, "localhost:", 10) == 0;
+    return strncmp(bind, "127.", 4) == 0 || strncmp(bind, "[::1]", 5) == 0 ||
+           strncmp(bind, "localhost:", 10) == 0;
 }
 
 unsigned svc__http_threads(const struct svc *s)
@@ -155,10 +159,11 @@ static enum err open_tls(struct svc *s, const struct svc_config *c)
     if (!*c->tls_cert)
         return ERR_OK;
     enum err e = net_tls_create(
-        &(struct net_tls_config){c->tls_cert, c->tls_key, *c->tls_client_ca ? c->tls_client_ca : NULL}, &s->tls);
+        &(struct net_tls_config){c->tls_cert, c->tls_key, *c->tls_client_ca ? c->tls_client_ca : NULL},
+        &s->tls);
     if (e != ERR_OK)
-        svc__set_error("%s: cannot use tls.cert %s with tls.key %s (%s)", s->def->name, c->tls_cert, c->tls_key,
-                       err_title(e));
+        svc__set_error("%s: cannot use tls.cert %s with tls.key %s (%s)", s->def->name, c->tls_cert,
+                       c->tls_key, err_title(e));
     return e;
 }
 
@@ -179,8 +184,9 @@ enum err svc__http_open(struct svc *s)
         return e;
     listen[n++] = (struct net_listen){.bind = s->bind, .tls = s->tls};
     if (*s->uds)
-        listen[n++] = (struct net_listen){
-            .uds = s->uds, .allow_uids = c->uds_allow_uids.n ? s->allow_uids : NULL, .allow_uids_count = c->uds_allow_uids.n};
+        listen[n++] = (struct net_listen){.uds = s->uds,
+                                          .allow_uids = c->uds_allow_uids.n ? s->allow_uids : NULL,
+                                          .allow_uids_count = c->uds_allow_uids.n};
     s->routes[0] = (struct net_routes){svc__routes, svc__route_count(), s};
     size_t own = 0;
     while (s->def->routes && s->def->routes[own].method)
@@ -208,15 +214,16 @@ enum err svc__http_open(struct svc *s)
     };
     e = net_server_create(&config, &s->server);
     if (e == ERR_EXISTS)
-        svc__set_error("%s: %s is in use by another program; stop that one, or move all ports with --base-port",
-                       s->def->name, s->bind);
+        svc__set_error(
+            "%s: %s is in use by another program; stop that one, or move all ports with --base-port",
+            s->def->name, s->bind);
     else if (e != ERR_OK)
         svc__set_error("%s: cannot listen on %s (%s)", s->def->name, s->bind, err_title(e));
     return e;
 }
 
-enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *want, struct auth_cap **out_cap,
-                             struct auth_deny *out_why)
+enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *want,
+                             struct auth_cap **out_cap, struct auth_deny *out_why)
 {
     struct auth_cap *cap;
     int64_t retry_ms;
@@ -232,9 +239,9 @@ enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *
             auth_cap_release(cap);
     }
     if (e != ERR_OK)
-        obs_counter_inc(obs_counter_nth(s->families[SVC_M_auth_failures], e == ERR_RATE_LIMITED   ? 2
-                                                                          : e == ERR_FORBIDDEN ? 1
-                                                                                               : 0));
+        obs_counter_inc(obs_counter_nth(s->families[SVC_M_auth_failures], e == ERR_RATE_LIMITED ? 2
+                                                                          : e == ERR_FORBIDDEN  ? 1
+                                                                                                : 0));
     return e;
 }
 
@@ -253,14 +260,17 @@ enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want
         return ERR_OK;
     if (e == ERR_FORBIDDEN) {
         char details[64];
-        int n = snprintf(details, sizeof details, "{\"reason\":\"%s\"}", why.reason ? why.reason : "caveat");
-        net_reply_problem_details(rq, e, "the capability does not cover this", bytes_of(details, (size_t)n));
+        int n =
+            snprintf(details, sizeof details, "{\"reason\":\"%s\"}", why.reason ? why.reason : "caveat");
+        net_reply_problem_details(rq, e, "the capability does not cover this",
+                                  bytes_of(details, (size_t)n));
     } else if (e == ERR_RATE_LIMITED)
         net_reply_problem(rq, e, "the capability's rate is used up");
     else
-        net_reply_problem_full(rq, &(struct net_problem){
-                                       .err = ERR_UNAUTHENTICATED,
-                                       .detail = STR("a valid capability is needed: Authorization: Bearer <token>"),
-                                       .headers = &(struct net_headers){.raw = STR("WWW-Authenticate: Bearer\r\n")}});
+        net_reply_problem_full(
+            rq, &(struct net_problem){
+                    .err = ERR_UNAUTHENTICATED,
+                    .detail = STR("a valid capability is needed: Authorization: Bearer <token>"),
+                    .headers = &(struct net_headers){.raw = STR("WWW-Authenticate: Bearer\r\n")}});
     return e;
 }

@@ -60,8 +60,8 @@ struct svc {
     const char *config_file;
     const char *const *flags;
     size_t flag_count;
-    _Atomic(struct conf *) conf;                  /* in force: release in adopt, acquire in svc_config */
-    struct conf *snapshots[SVC_SNAPSHOTS_MAX];    /* all of them, destroyed by svc_close */
+    _Atomic(struct conf *) conf;               /* in force: release in adopt, acquire in svc_config */
+    struct conf *snapshots[SVC_SNAPSHOTS_MAX]; /* all of them, destroyed by svc_close */
     size_t snapshot_count;
     uid_t allow_uids[64];
 
@@ -102,7 +102,7 @@ void svc__tasks_json(struct svc *s, struct buf *out);
 NODISCARD enum err svc__http_open(struct svc *s);
 unsigned svc__http_threads(const struct svc *s);
 void svc__health_publish(struct svc *s); /* gauge and log line, from any thread */
-void svc__collect(void *ctx); /* metrics collector of the frame */
+void svc__collect(void *ctx);            /* metrics collector of the frame */
 
 extern const struct net_route svc__routes[];
 size_t svc__route_count(void);

@@ -87,7 +87,8 @@ int svc_run(const struct svc_def *def, const struct svc_options *opt)
         struct buf diff;
         buf_init(&diff, 1 << 20);
         if (svc_reload(s, &diff) != ERR_OK)
-            obs_log(svc_log(s), OBS_ERROR, "config_reload_failed", OBS_STR("why", svc_last_error()), OBS_END);
+            obs_log(svc_log(s), OBS_ERROR, "config_reload_failed", OBS_STR("why", svc_last_error()),
+                    OBS_END);
         buf_fini(&diff);
     }
     svc_host_second_signal_ends();

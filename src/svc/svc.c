@@ -32,7 +32,8 @@ static void resolve_addresses(struct svc *s)
     if (*c->bind)
         snprintf(s->bind, sizeof s->bind, "%s", c->bind);
     else
-        snprintf(s->bind, sizeof s->bind, "127.0.0.1:%d", s->base_port ? s->base_port + s->def->port_offset : 0);
+        snprintf(s->bind, sizeof s->bind, "127.0.0.1:%d",
+                 s->base_port ? s->base_port + s->def->port_offset : 0);
     if (strcmp(c->uds, "auto") != 0)
         snprintf(s->uds, sizeof s->uds, "%s", c->uds);
     else if (!amnesia)
@@ -117,15 +118,17 @@ static enum err open_auth(struct svc *s)
                                                  .clock = s->clock},
                            &s->auth, &where);
     if (e != ERR_OK)
-        svc__set_error("%s: key file line %u: %s", s->def->name, where.line, where.reason ? where.reason : err_title(e));
+        svc__set_error("%s: key file line %u: %s", s->def->name, where.line,
+                       where.reason ? where.reason : err_title(e));
     return e;
 }
 
 static void log_event(void *ctx, const struct rt_event *ev)
 {
     struct svc *s = ctx;
-    bool bad = ev->kind == RT_EVENT_FAILED || ev->kind == RT_EVENT_SILENT || ev->kind == RT_EVENT_ESCALATED ||
-               ev->kind == RT_EVENT_ABORTED || ev->kind == RT_EVENT_LEAKED;
+    bool bad = ev->kind == RT_EVENT_FAILED || ev->kind == RT_EVENT_SILENT ||
+               ev->kind == RT_EVENT_ESCALATED || ev->kind == RT_EVENT_ABORTED ||
+               ev->kind == RT_EVENT_LEAKED;
     if (ev->kind == RT_EVENT_DRAIN)
         obs_log(s->log, OBS_INFO, "drain", OBS_STR("state", rt_drain_state_name(ev->drain)), OBS_END);
     else
@@ -177,12 +180,13 @@ static enum err open_supervisor(struct svc *s)
                 n++;
                 break;
             }
-    s->supervisor = rt_supervisor_create(&(struct rt_supervisor_spec){.name = s->def->name,
-                                                                      .drain_deadline_ms = c->drain_deadline,
-                                                                      .steps = steps,
-                                                                      .steps_n = n,
-                                                                      .on_event = log_event,
-                                                                      .ctx = s});
+    s->supervisor =
+        rt_supervisor_create(&(struct rt_supervisor_spec){.name = s->def->name,
+                                                          .drain_deadline_ms = c->drain_deadline,
+                                                          .steps = steps,
+                                                          .steps_n = n,
+                                                          .on_event = log_event,
+                                                          .ctx = s});
     if (!s->supervisor) {
         svc__set_error("%s: no memory for the supervisor", s->def->name);
         return ERR_NO_MEMORY;
@@ -219,7 +223,8 @@ enum err svc_open(const struct svc_def *def, const struct svc_options *opt, stru
         return e;
     if ((e = open_auth(s)) != ERR_OK || (e = open_supervisor(s)) != ERR_OK)
         return e;
-    svc__set_error("%s: cannot open its data in %s", def->name, s->data_dir); /* unless the hook says it better */
+    svc__set_error("%s: cannot open its data in %s", def->name,
+                   s->data_dir); /* unless the hook says it better */
     if (def->hooks.open && (e = def->hooks.open(s, &s->state)) != ERR_OK) {
         obs_log(s->log, OBS_ERROR, "open_failed", OBS_STR("why", svc_last_error()), OBS_ERR(e), OBS_END);
         return e;
@@ -236,7 +241,8 @@ static enum err run_listener(struct rt_task *self, void *arg) RT_BLOCKS
         return e;
     struct deadline by = deadline_in_ms(FLUSH_MS);
     struct net_server_stats stats;
-    for (net_server_stats(s->server, &stats); stats.conns && !deadline_passed(by) && !rt_task_canceled(self);
+    for (net_server_stats(s->server, &stats);
+         stats.conns && !deadline_passed(by) && !rt_task_canceled(self);
          net_server_stats(s->server, &stats))
         net_loop_once(net_server_loop(s->server, rt_task_index(self)), 5);
     return ERR_OK;
@@ -258,9 +264,10 @@ static enum err open_oap(struct svc *s)
     if (*s->oap_bind)
         listen[n++] = (struct net_listen){.bind = s->oap_bind};
     if (*s->oap_uds)
-        listen[n++] = (struct net_listen){.uds = s->oap_uds,
-                                          .allow_uids = svc_common(s)->uds_allow_uids.n ? s->allow_uids : NULL,
-                                          .allow_uids_count = svc_common(s)->uds_allow_uids.n};
+        listen[n++] =
+            (struct net_listen){.uds = s->oap_uds,
+                                .allow_uids = svc_common(s)->uds_allow_uids.n ? s->allow_uids : NULL,
+                                .allow_uids_count = svc_common(s)->uds_allow_uids.n};
     for (size_t i = 0; i < threads; i++)
         loops[i] = net_server_loop(s->server, (unsigned)i);
     struct net_oap_handler handler = {.app = s->def->oap_app, .fn = s->def->oap, .ctx = s->state};
@@ -315,9 +322,10 @@ int svc_drain(struct svc *s)
         net_oap_server_set_draining(s->oap, true);
     obs_log(s->log, OBS_INFO, "drain_begin", OBS_END);
     rt_supervisor_drain(s->supervisor);
-    enum err e = rt_supervisor_join(s->supervisor, deadline_in_ms(svc_common(s)->drain_deadline + 10000), &report);
-    obs_log(s->log, OBS_INFO, "drain_end", OBS_U64("aborted", report.aborted), OBS_U64("leaked", report.leaked),
-            OBS_I64("ms", report.took_ms), OBS_ERR(e), OBS_END);
+    enum err e =
+        rt_supervisor_join(s->supervisor, deadline_in_ms(svc_common(s)->drain_deadline + 10000), &report);
+    obs_log(s->log, OBS_INFO, "drain_end", OBS_U64("aborted", report.aborted),
+            OBS_U64("leaked", report.leaked), OBS_I64("ms", report.took_ms), OBS_ERR(e), OBS_END);
     s->leaked = e != ERR_OK || report.leaked > 0;
     return e == ERR_OK && report.aborted == 0 && report.leaked == 0 && !report.fatal ? 0 : 1;
 }
@@ -352,33 +360,35 @@ void svc_close(struct svc *s)
     free(s);
 }
 
-static enum err add_task(struct svc *s, const char *name, enum err (*run)(struct rt_task *, void *), void *arg,
-                         void (*wake)(struct rt_task *, void *))
+static enum err add_task(struct svc *s, const char *name, enum err (*run)(struct rt_task *, void *),
+                         void *arg, void (*wake)(struct rt_task *, void *))
 {
     const struct rt_topology_task *t = rt_topology_find_task(&s->topology, name);
     if (!t)
         check_failed("a task that topology.def does not declare", __FILE__, __LINE__, name);
     bool listener = run == run_listener;
-    enum err e = rt_supervisor_add(s->supervisor,
-                                   &(struct rt_task_spec){.name = t->name,
-                                                          .count = listener ? svc__http_threads(s) : t->count,
-                                                          .run = run,
-                                                          .arg = arg,
-                                                          .on_fail = t->on_fail,
-                                                          .heartbeat_ms = t->heartbeat_ms,
-                                                          .drain_step = listener ? SVC_STEPS_MAX : t->drain_step,
-                                                          .wake = wake});
+    enum err e = rt_supervisor_add(
+        s->supervisor, &(struct rt_task_spec){.name = t->name,
+                                              .count = listener ? svc__http_threads(s) : t->count,
+                                              .run = run,
+                                              .arg = arg,
+                                              .on_fail = t->on_fail,
+                                              .heartbeat_ms = t->heartbeat_ms,
+                                              .drain_step = listener ? SVC_STEPS_MAX : t->drain_step,
+                                              .wake = wake});
     if (e != ERR_OK)
         svc__set_error("%s: cannot add task %s (%s)", s->def->name, name, err_title(e));
     return e;
 }
 
-enum err svc_add_task(struct svc *s, const char *name, enum err (*run)(struct rt_task *self, void *arg), void *arg)
+enum err svc_add_task(struct svc *s, const char *name, enum err (*run)(struct rt_task *self, void *arg),
+                      void *arg)
 {
     return add_task(s, name, run, arg, NULL);
 }
 
-enum err svc_add_loop_task(struct svc *s, const char *name, enum err (*run)(struct rt_task *self, void *arg), void *arg,
+enum err svc_add_loop_task(struct svc *s, const char *name,
+                           enum err (*run)(struct rt_task *self, void *arg), void *arg,
                            void (*wake)(struct rt_task *self, void *arg))
 {
     return add_task(s, name, run, arg, wake);

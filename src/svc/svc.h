@@ -45,15 +45,15 @@ struct svc;
 struct obs_tracer;
 
 /* For a want that speaks of no account, payee, asset, amount or topic. */
-#define SVC_LACKS_ALL                                                                                              \
-    (AUTH_BIT(AUTH_CV_ACCOUNT) | AUTH_BIT(AUTH_CV_TO) | AUTH_BIT(AUTH_CV_ASSET) | AUTH_BIT(AUTH_CV_MAX_AMOUNT) |   \
-     AUTH_BIT(AUTH_CV_TOPIC))
+#define SVC_LACKS_ALL                                                                                      \
+    (AUTH_BIT(AUTH_CV_ACCOUNT) | AUTH_BIT(AUTH_CV_TO) | AUTH_BIT(AUTH_CV_ASSET) |                          \
+     AUTH_BIT(AUTH_CV_MAX_AMOUNT) | AUTH_BIT(AUTH_CV_TOPIC))
 
 /* What the command line, `ron up` or a test decides; zero is a sensible default for every member but data. */
 struct svc_options {
-    struct svc_data *data;   /* required: the opened data directory, shared by all services of a process */
-    const char *config_file; /* NULL: embedded defaults */
-    int base_port;           /* 0: 7400 */
+    struct svc_data *data;    /* required: the opened data directory, shared by all services of a process */
+    const char *config_file;  /* NULL: embedded defaults */
+    int base_port;            /* 0: 7400 */
     const char *const *flags; /* "section.key=value", highest precedence */
     size_t flag_count;
     const struct clock *clock; /* NULL: clock_real() */
@@ -75,7 +75,8 @@ struct svc_hooks {
     /* Answers a request that came while draining; NULL: 503 draining. */
     void (*refuse_draining)(struct svc *s, struct net_req *rq);
     /* Before the server refuses a request by itself: may add headers and details (see net_hooks.refusing). On a loop. */
-    void (*refusing)(struct svc *s, void *state, struct net_req *rq, enum net_reject why, struct net_problem *p);
+    void (*refusing)(struct svc *s, void *state, struct net_req *rq, enum net_reject why,
+                     struct net_problem *p);
     /* The new snapshot is in force (svc_config). */
     void (*reloaded)(struct svc *s, void *state);
     /* A task was restarted too often: readiness is already false. */
@@ -87,16 +88,18 @@ struct svc_def {
     const char *name;  /* "ledger": configuration section, data folder, socket names, `service` label */
     const char *title; /* "ron-ledger": the audience its capabilities name */
     const char *summary;
-    int port_offset;     /* API port = base_port + port_offset */
-    int oap_port_offset; /* 0: no OAP listener */
+    int port_offset;                 /* API port = base_port + port_offset */
+    int oap_port_offset;             /* 0: no OAP listener */
     const struct conf_table *config; /* its config.def begins with svc/config.def */
     void (*topology)(const void *config, struct rt_topology *out); /* fills from topology.def */
-    const char *listener_task; /* the TASK() row the frame runs event loops as: "ingress", "http", "listener" */
+    const char
+        *listener_task; /* the TASK() row the frame runs event loops as: "ingress", "http", "listener" */
     const struct obs_metric_def *metrics;
     size_t metric_count;
     const struct net_route *routes; /* ends with a NULL method; handlers get the state as ctx */
-    unsigned understands;            /* AUTH_BIT()s of caveats it can enforce beyond AUTH_BASIC */
-    const char *const *explicit_ops; /* never implied by a token without an op caveat; NULL-terminated or NULL */
+    unsigned understands;           /* AUTH_BIT()s of caveats it can enforce beyond AUTH_BASIC */
+    const char *const
+        *explicit_ops; /* never implied by a token without an op caveat; NULL-terminated or NULL */
     void (*oap)(struct net_oap_req *rq, void *state); /* NULL: no OAP */
     uint16_t oap_app;
     struct svc_hooks hooks;
@@ -142,34 +145,41 @@ const struct rt_topology *svc_topology(const struct svc *s);
 void *svc_wiring(const struct svc *s);
 struct svc_data *svc_data(const struct svc *s);
 int svc_base_port(const struct svc *s); /* where the default ports of all services begin */
-int svc_port(const struct svc *s);     /* the API port it really listens on */
-int svc_oap_port(const struct svc *s); /* 0: none */
+int svc_port(const struct svc *s);      /* the API port it really listens on */
+int svc_oap_port(const struct svc *s);  /* 0: none */
 
 /* Adds the task declared as TASK(name, ...) in topology.def; `arg` is shared by all its threads. In hooks.start. */
-NODISCARD enum err svc_add_task(struct svc *s, const char *name, enum err (*run)(struct rt_task *self, void *arg), void *arg);
+NODISCARD enum err svc_add_task(struct svc *s, const char *name,
+                                enum err (*run)(struct rt_task *self, void *arg), void *arg);
 /* The same for a task that sleeps in an event loop of its own: wake makes it look at rt_task_stopping(). */
-NODISCARD enum err svc_add_loop_task(struct svc *s, const char *name, enum err (*run)(struct rt_task *self, void *arg),
-                                     void *arg, void (*wake)(struct rt_task *self, void *arg));
+NODISCARD enum err svc_add_loop_task(struct svc *s, const char *name,
+                                     enum err (*run)(struct rt_task *self, void *arg), void *arg,
+                                     void (*wake)(struct rt_task *self, void *arg));
 
 /*
  * Creates the channel declared as QUEUE(name, ...) with the capacity and policy of that row. queue_depth{…="label"} follows it
  * if the service's metrics.def has a queue_depth with one label; so do queue_capacity, queue_high_water and
  * queue_rejected_total, and queue_dropped_total where declared. The service destroys it in hooks.close. In hooks.open.
  */
-NODISCARD enum err svc_add_queue(struct svc *s, const char *name, const char *label, struct rt_chan **out_chan);
+NODISCARD enum err svc_add_queue(struct svc *s, const char *name, const char *label,
+                                 struct rt_chan **out_chan);
 
 /* Task bodies a service may run under the name its topology gives them; arg is the struct svc. */
-NODISCARD enum err svc_health_task(struct rt_task *self, void *arg) RT_BLOCKS;  /* readiness every 100 ms */
-NODISCARD enum err svc_metrics_task(struct rt_task *self, void *arg) RT_BLOCKS; /* trace export every second */
-void svc_export_traces(struct svc *s) RT_BLOCKS; /* what it does each time, for a service that has its own ticker */
-NODISCARD enum err svc_caps_task(struct rt_task *self, void *arg) RT_BLOCKS;    /* capability cache upkeep */
-void svc_health_tick(struct svc *s); /* what svc_health_task does each time, for a service that has its own ticker */
+NODISCARD enum err svc_health_task(struct rt_task *self, void *arg) RT_BLOCKS; /* readiness every 100 ms */
+NODISCARD enum err svc_metrics_task(struct rt_task *self,
+                                    void *arg) RT_BLOCKS; /* trace export every second */
+void svc_export_traces(
+    struct svc *s) RT_BLOCKS; /* what it does each time, for a service that has its own ticker */
+NODISCARD enum err svc_caps_task(struct rt_task *self, void *arg) RT_BLOCKS; /* capability cache upkeep */
+void svc_health_tick(
+    struct svc *s); /* what svc_health_task does each time, for a service that has its own ticker */
 
 /*
  * Who is calling, and may they? On ERR_OK *out_cap is verified and covers `want`. Otherwise the problem has been
  * sent and the handler only returns. `want->aud`, peer and time are filled in here.
  */
-NODISCARD enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want, struct auth_cap **out_cap);
+NODISCARD enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want,
+                                 struct auth_cap **out_cap);
 /* The same for a token from elsewhere (OAP): nothing is sent. *out_why may be NULL. */
 NODISCARD enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *want,
                                        struct auth_cap **out_cap, struct auth_deny *out_why);

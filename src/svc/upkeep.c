@@ -164,8 +164,8 @@ enum err svc_add_queue(struct svc *s, const char *name, const char *label, struc
         check_failed("a queue that topology.def does not declare", __FILE__, __LINE__, name);
     if (s->queue_count == SVC_QUEUES_MAX)
         return ERR_BUSY;
-    struct rt_chan *chan = rt_chan_create(
-        &(struct rt_chan_spec){.name = row->name, .label = label, .capacity = row->capacity, .policy = row->policy});
+    struct rt_chan *chan = rt_chan_create(&(struct rt_chan_spec){
+        .name = row->name, .label = label, .capacity = row->capacity, .policy = row->policy});
     if (!chan)
         return ERR_NO_MEMORY;
     struct svc_queue *q = &s->queues[s->queue_count++];
@@ -231,7 +231,8 @@ void svc__topology_json(struct svc *s, struct buf *out)
         struct rt_chan_stats stats = rt_chan_stats(s->queues[i].chan);
         json_obj_begin(&w);
         json_put_cstr(&w, "name", rt_chan_name(s->queues[i].chan));
-        json_put_cstr(&w, "label", rt_chan_label(s->queues[i].chan) ? rt_chan_label(s->queues[i].chan) : "");
+        json_put_cstr(&w, "label",
+                      rt_chan_label(s->queues[i].chan) ? rt_chan_label(s->queues[i].chan) : "");
         json_put_u64(&w, "depth", stats.depth);
         json_put_u64(&w, "capacity", stats.capacity);
         json_put_u64(&w, "high_water", stats.high_water);

@@ -60,9 +60,9 @@ static void encode(enum form form, const struct ledger_job *job, struct buf *out
                                     &e[at], c->n};
         for (uint32_t k = 0; k < c->n; k++, at++) {
             const struct core_entry *in = &c->entries[k];
-            e[at] = (struct ledger_entry){in->id,     in->ts,    (enum ledger_kind)in->kind,
-                                          in->account, in->to,    in->asset,
-                                          in->amount,  in->nonce, in->ref_id,
+            e[at] = (struct ledger_entry){in->id,        in->ts,    (enum ledger_kind)in->kind,
+                                          in->account,   in->to,    in->asset,
+                                          in->amount,    in->nonce, in->ref_id,
                                           in->hold_until};
         }
     }

@@ -480,10 +480,10 @@ static void do_ingest(struct ledger_client *c, const struct ledger_ingest *rq, s
     if (feed)
         tell_feeds(f, fresh, n_fresh);
     if (!over)
-        fn(ctx, &(struct ledger_ingest_reply){.a = {.outcome = LEDGER_ANSWERED, .status = 200},
-                                              .results = results,
-                                              .n_results =
-                                                  fault == MEM_GARBLE ? rq->n_units - 1 : rq->n_units});
+        fn(ctx,
+           &(struct ledger_ingest_reply){.a = {.outcome = LEDGER_ANSWERED, .status = 200},
+                                         .results = results,
+                                         .n_results = fault == MEM_GARBLE ? rq->n_units - 1 : rq->n_units});
     free(results);
     free(details);
     free(fresh);
@@ -869,7 +869,7 @@ bool mem_ledger_conserves(struct mem_ledger *f)
 }
 
 void mem_ledger_mint(struct mem_ledger *f, const char *idem_id, const char *account, const char *asset,
-                      uint64_t amount)
+                     uint64_t amount)
 {
     char details[128], id[64];
     struct ledger_result r;

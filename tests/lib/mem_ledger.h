@@ -50,6 +50,6 @@ uint64_t mem_ledger_ingests(struct mem_ledger *f); /* requests that reached it *
 bool mem_ledger_conserves(struct mem_ledger *f);
 /* A unit that no wallet made. */
 void mem_ledger_mint(struct mem_ledger *f, const char *idem_id, const char *account, const char *asset,
-                      uint64_t amount);
+                     uint64_t amount);
 
 #endif

@@ -67,7 +67,8 @@ static void post_echo(struct net_req *rq, void *ctx)
     if (e == ERR_OK)
         return;
     obs_counter_inc(t->busy);
-    net_reply_problem(rq, e == ERR_BUSY ? ERR_BUSY : ERR_DRAINING, "the work queue is %s", e == ERR_BUSY ? "full" : "closed");
+    net_reply_problem(rq, e == ERR_BUSY ? ERR_BUSY : ERR_DRAINING, "the work queue is %s",
+                      e == ERR_BUSY ? "full" : "closed");
 }
 
 static void answer(struct tiny *t, struct net_req *rq)
@@ -81,7 +82,8 @@ static void answer(struct tiny *t, struct net_req *rq)
     net_reply(rq, 200, &(struct net_headers){.type = "text/plain"}, bytes_of(copy, body.n));
 }
 
-RT_BLOCKS static enum err run_worker(struct rt_task *self, void *arg)
+RT_BLOCKS
+static enum err run_worker(struct rt_task *self, void *arg)
 {
     struct tiny *t = arg;
     void *item;

@@ -41,7 +41,9 @@ static void keep(void *arg, enum err e, const struct net_http_response *r)
     snprintf(a->retry_after, sizeof a->retry_after, "%.*s", STR_ARG(retry));
 }
 
-RT_BLOCKS static struct answer *call(struct fixture *f, const char *method, const char *path, const char *token, const char *body)
+RT_BLOCKS
+static struct answer *call(struct fixture *f, const char *method, const char *path, const char *token,
+                           const char *body)
 {
     static _Thread_local struct answer a;
     char url[256], bearer[4200];
@@ -142,7 +144,8 @@ RT_UNCHECKED static void health_readiness_version_and_topology_are_there(void **
     a = call(f, "GET", "/admin/topology", f->token, "");
     assert_int_equal(a->status, 200);
     assert_non_null(strstr(a->body, "\"capacity\":4"));
-    assert_non_null(strstr(call(f, "GET", "/metrics", NULL, "")->body, "queue_capacity{service=\"tiny\",queue=\"work\"} 4"));
+    assert_non_null(strstr(call(f, "GET", "/metrics", NULL, "")->body,
+                           "queue_capacity{service=\"tiny\",queue=\"work\"} 4"));
     assert_int_equal(call(f, "GET", "/nothing", NULL, "")->status, 404);
     assert_int_equal(call(f, "POST", "/healthz", NULL, "")->status, 405);
 }
@@ -206,7 +209,8 @@ RT_UNCHECKED static void a_listener_that_is_restarted_serves_on(void **state)
         assert_int_equal(call(f, "POST", "/admin/tasks/listener/restart", f->token, "")->status, 202);
         bool restarted = false;
         struct deadline by = deadline_in_ms(20000);
-        while (!restarted && !deadline_passed(by)) /* a listener that is gone makes the call fail, not this test hang */
+        while (!restarted &&
+               !deadline_passed(by)) /* a listener that is gone makes the call fail, not this test hang */
             restarted = strstr(call(f, "GET", "/metrics", NULL, "")->body, want) != NULL;
         assert_true(restarted);
         assert_int_equal(call(f, "POST", "/v1/echo", f->token, "still here")->status, 200);
@@ -261,13 +265,15 @@ RT_UNCHECKED static void drain_answers_what_was_accepted_and_exits_clean(void **
     assert_int_equal(pthread_create(&thread, NULL, echo_once, &c), 0);
     bool inside = false;
     for (int tries = 0; tries < 5000 && !inside; tries++)
-        inside = strstr(call(f, "GET", "/metrics", NULL, "")->body, "http_requests_inflight{service=\"tiny\"} 1") != NULL;
+        inside = strstr(call(f, "GET", "/metrics", NULL, "")->body,
+                        "http_requests_inflight{service=\"tiny\"} 1") != NULL;
     assert_int_equal(svc_drain(f->svc), 0);
     pthread_join(thread, NULL);
     assert_int_equal(c.status, 200);
 }
 
-RT_UNCHECKED static void the_data_directory_is_refused_when_open_to_others_and_locked_when_whole(void **state)
+RT_UNCHECKED static void
+the_data_directory_is_refused_when_open_to_others_and_locked_when_whole(void **state)
 {
     struct fixture *f = *state;
     struct svc_data *second = NULL;

@@ -24,49 +24,72 @@ static struct vector vectors[] = {
     {.tenant = "default",
      .key = "order-1001",
      .ts = "2026-03-02T09:30:00.123Z",
-     .canonical = "{\"amount\":\"250000\",\"asset\":\"ron\",\"from\":\"acct:alice\",\"nonce\":42,\"op\":\"transfer\","
+     .canonical = "{\"amount\":\"250000\",\"asset\":\"ron\",\"from\":\"acct:alice\",\"nonce\":42,\"op\":"
+                  "\"transfer\","
                   "\"to\":\"acct:shop-7\"}",
      .txid = "tx_41892e7d297fbcbf28f2706a97637b40",
      .receipt_hash = "sha256:495d6bb9b65d3a6ac5154212ee6de6b4da517ca9e9520821ea6ea8a4c23ff094",
      .meta = "01000764656661756c740a6f726465722d313030310000",
-     .op = {.kind = WALLET_TRANSFER, .from = STR_INIT("acct:alice"), .to = STR_INIT("acct:shop-7"),
-            .asset = STR_INIT("ron"), AMOUNT(250000), .nonce = 42},
+     .op = {.kind = WALLET_TRANSFER,
+            .from = STR_INIT("acct:alice"),
+            .to = STR_INIT("acct:shop-7"),
+            .asset = STR_INIT("ron"),
+            AMOUNT(250000),
+            .nonce = 42},
      .receipt = {.from = STR_INIT("acct:alice"), .to = STR_INIT("acct:shop-7"), .nonce = 42}},
     {.tenant = "t1",
      .key = "01JFA-ISSUE-KEY",
      .ts = "2026-03-02T09:30:00.124Z",
-     .canonical = "{\"amount\":\"100000000000000000000\",\"asset\":\"ron\",\"memo\":\"grant \\\"spring\\\" – 1\\\\2\","
+     .canonical = "{\"amount\":\"100000000000000000000\",\"asset\":\"ron\",\"memo\":\"grant \\\"spring\\\" "
+                  "– 1\\\\2\","
                   "\"op\":\"issue\",\"to\":\"acct:alice\"}",
      .txid = "tx_48aa68d30faf7e135b9b51711f2aaeef",
      .receipt_hash = "sha256:d8a6080d3c54c5a05363714faefe5265c0ada973469048cd8e1b0bb59f9bb793",
      .meta = "01000274310f30314a46412d49535355452d4b4559166772616e742022737072696e672220e2809320315c3200",
-     .op = {.kind = WALLET_ISSUE, .to = STR_INIT("acct:alice"), .asset = STR_INIT("ron"),
-            AMOUNT((unsigned __int128)10000000000ULL * 10000000000ULL), .memo = STR_INIT("grant \"spring\" – 1\\2")},
+     .op = {.kind = WALLET_ISSUE,
+            .to = STR_INIT("acct:alice"),
+            .asset = STR_INIT("ron"),
+            AMOUNT((unsigned __int128)10000000000ULL * 10000000000ULL),
+            .memo = STR_INIT("grant \"spring\" – 1\\2")},
      .receipt = {.to = STR_INIT("acct:alice"), .memo = STR_INIT("grant \"spring\" – 1\\2")}},
     {.tenant = "default",
      .key = "auth-77",
      .ts = "2026-03-02T09:30:00.123Z",
-     .canonical = "{\"amount\":\"9900\",\"asset\":\"ron\",\"expires_in\":3600,\"from\":\"acct:alice\",\"lane\":3,"
-                  "\"nonce\":1,\"op\":\"hold\",\"to\":\"acct:shop-7\"}",
+     .canonical =
+         "{\"amount\":\"9900\",\"asset\":\"ron\",\"expires_in\":3600,\"from\":\"acct:alice\",\"lane\":3,"
+         "\"nonce\":1,\"op\":\"hold\",\"to\":\"acct:shop-7\"}",
      .txid = "tx_1e5588f713605a32a3bba98a383db8f0",
      .receipt_hash = "sha256:9fb19604f389270946ba6606157c53f10322ce78c5568e7a8de3fb1684f7be37",
      .meta = "01010764656661756c7407617574682d3737000b616363743a73686f702d37",
      .meta_flags = WALLET_META_EXPIRES_IN,
      .payee = "acct:shop-7",
-     .op = {.kind = WALLET_HOLD, .from = STR_INIT("acct:alice"), .to = STR_INIT("acct:shop-7"),
-            .asset = STR_INIT("ron"), AMOUNT(9900), .nonce = 1, .lane = 3, .expires_in_s = 3600, .has_expires_in = true},
-     .receipt = {.from = STR_INIT("acct:alice"), .to = STR_INIT("acct:shop-7"), .nonce = 1, .lane = 3,
+     .op = {.kind = WALLET_HOLD,
+            .from = STR_INIT("acct:alice"),
+            .to = STR_INIT("acct:shop-7"),
+            .asset = STR_INIT("ron"),
+            AMOUNT(9900),
+            .nonce = 1,
+            .lane = 3,
+            .expires_in_s = 3600,
+            .has_expires_in = true},
+     .receipt = {.from = STR_INIT("acct:alice"),
+                 .to = STR_INIT("acct:shop-7"),
+                 .nonce = 1,
+                 .lane = 3,
                  .expires_at_ms = 3600000}},
     {.tenant = "default",
      .key = "cap-77",
      .ts = "2026-03-02T09:31:00.123Z",
-     .canonical = "{\"amount\":\"9000\",\"hold\":\"tx_1e5588f713605a32a3bba98a383db8f0\",\"op\":\"capture\"}",
+     .canonical =
+         "{\"amount\":\"9000\",\"hold\":\"tx_1e5588f713605a32a3bba98a383db8f0\",\"op\":\"capture\"}",
      .txid = "tx_5792bc08261da560cd80e1d8302db1e8",
      .receipt_hash = "sha256:66157abe28a3a5f925889e661b60ba1aeb9d8627c9c26cf311adeb3ee7ea795a",
      .meta = "01020764656661756c74066361702d37370000",
      .meta_flags = WALLET_META_AMOUNT,
      .op = {.kind = WALLET_CAPTURE, AMOUNT(9000), .hold = STR_INIT("tx_1e5588f713605a32a3bba98a383db8f0")},
-     .receipt = {.from = STR_INIT("acct:alice"), .to = STR_INIT("acct:shop-7"), .released = {900},
+     .receipt = {.from = STR_INIT("acct:alice"),
+                 .to = STR_INIT("acct:shop-7"),
+                 .released = {900},
                  .hold = STR_INIT("tx_1e5588f713605a32a3bba98a383db8f0")}},
 };
 
@@ -130,7 +153,9 @@ static void a_whole_receipt_has_the_known_bytes(void **state)
     fill_receipt(&vectors[0]);
     r->seq = r->tree_size = 1031;
     assert_int_equal(
-        sha256_parse(STR("sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"), &r->root), ERR_OK);
+        sha256_parse(STR("sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"),
+                     &r->root),
+        ERR_OK);
     buf_init_fixed(&b, room, sizeof room);
     wallet_receipt_write(r, &b);
     assert_int_equal(b.n, 394);
@@ -141,8 +166,11 @@ static void a_whole_receipt_has_the_known_bytes(void **state)
 
 static struct wallet_meta meta_of(const struct vector *v)
 {
-    return (struct wallet_meta){.flags = v->meta_flags, .tenant = str_from_c(v->tenant), .key = str_from_c(v->key),
-                                .memo = v->op.memo, .payee = str_from_c(v->payee)};
+    return (struct wallet_meta){.flags = v->meta_flags,
+                                .tenant = str_from_c(v->tenant),
+                                .key = str_from_c(v->key),
+                                .memo = v->op.memo,
+                                .payee = str_from_c(v->payee)};
 }
 
 static void meta_matches_the_vectors_and_reads_back(void **state)
