@@ -39,15 +39,7 @@ struct call {
     enum op op;
     struct deadline by;
     void *ctx;
-    union {
-        ledger_ingest_fn *ingest;
-        ledger_unit_fn *unit;
-        ledger_account_fn *account;
-        ledger_entries_fn *entries;
-        ledger_roots_fn *roots;
-        ledger_proof_fn *proof;
-        ledger_head_fn *head;
-    } fn;
+    union ledger_remote_fn fn;
     struct str text;
     uint64_t a, b;
     const struct ledger_ingest *ingest;

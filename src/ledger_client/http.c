@@ -20,15 +20,7 @@ struct call {
     struct ledger_http *h;
     void *ctx;
     struct arena arena;
-    union {
-        ledger_ingest_fn *ingest;
-        ledger_unit_fn *unit;
-        ledger_account_fn *account;
-        ledger_entries_fn *entries;
-        ledger_roots_fn *roots;
-        ledger_proof_fn *proof;
-        ledger_head_fn *head;
-    } fn;
+    union ledger_remote_fn fn;
     bool list;
 
     /* What is needed to send it again elsewhere. */
@@ -223,12 +215,8 @@ static void unit_done(void *arg, enum err e, const struct net_http_response *r)
             reply.found = true;
         else
             unreadable(&reply.a, false);
-    } else if (e == ERR_OK && r->status == 404 && reply.a.err == ERR_NOT_FOUND) {
-        reply.ledger_ms = ledger_json_ledger_ms(reply.a.details, &c->arena);
-        if (reply.ledger_ms != 0) {
-            reply.a.outcome = LEDGER_ANSWERED;
-            reply.a.err = ERR_OK;
-        }
+    } else if (e == ERR_OK && r->status == 404) {
+        ledger_remote__absent(&reply, &c->arena);
     }
     c->fn.unit(c->ctx, &reply);
     call_end(c);

@@ -37,15 +37,7 @@ struct ledger_oap {
 struct call {
     void *ctx;
     struct arena arena;
-    union {
-        ledger_ingest_fn *ingest;
-        ledger_unit_fn *unit;
-        ledger_account_fn *account;
-        ledger_entries_fn *entries;
-        ledger_roots_fn *roots;
-        ledger_proof_fn *proof;
-        ledger_head_fn *head;
-    } fn;
+    union ledger_remote_fn fn;
     bool one; /* entries: exactly one was asked for; proof: of consistency */
 };
 
@@ -174,12 +166,8 @@ static void unit_done(void *arg, enum err e, uint16_t status, struct bytes paylo
         r.found = ledger_oap_unit_result(payload, &c->arena, &r.result) == ERR_OK;
         if (!r.found)
             unreadable(&r.a, false);
-    } else if (status == 404 && r.a.err == ERR_NOT_FOUND) {
-        r.ledger_ms = ledger_json_ledger_ms(r.a.details, &c->arena);
-        if (r.ledger_ms != 0) {
-            r.a.outcome = LEDGER_ANSWERED;
-            r.a.err = ERR_OK;
-        }
+    } else if (status == 404) {
+        ledger_remote__absent(&r, &c->arena);
     }
     c->fn.unit(c->ctx, &r);
     call_end(c);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "ledger_client/guard.h"
+#include "ledger_client/json.h"
 #include "rt/task.h"
 
 enum { SETTLE_TURNS = 10, LOOK_NS = 1000000 };
@@ -29,6 +30,18 @@ struct ledger_answer ledger_remote__failed(enum err e, bool definite)
 {
     return (struct ledger_answer){
         .outcome = definite ? LEDGER_REFUSED : LEDGER_UNKNOWN, .err = e, .code = str_from_c(err_code(e))};
+}
+
+void ledger_remote__absent(struct ledger_unit_reply *io_reply, struct arena *a)
+{
+    struct ledger_answer *answer = &io_reply->a;
+    if (answer->err != ERR_NOT_FOUND)
+        return;
+    io_reply->ledger_ms = ledger_json_ledger_ms(answer->details, a);
+    if (io_reply->ledger_ms == 0)
+        return;
+    answer->outcome = LEDGER_ANSWERED;
+    answer->err = ERR_OK;
 }
 
 enum err ledger_client_io_run(struct rt_task *self, void *client) RT_BLOCKS
