@@ -10,6 +10,7 @@
 
 #include "rig.h"
 #include "services/ledger/policy.h"
+#include "services/ledger/segz.h"
 
 static void open_memory(struct rig *r) RT_BLOCKS
 {
@@ -101,6 +102,43 @@ static void i6_a_replay_changes_nothing_over_restarts_and_merges(void **state) R
         assert_int_equal(rig_open(&r), ERR_OK);
         assert_int_equal(ledger_safe_cause(r.l), CAUSE_NONE);
     }
+    ledger_head_read(r.l, &after);
+    ledger_state_digest(r.l->state, &again);
+    assert_true(before.seq == after.seq && sha256_eq(&before.root, &after.root) &&
+                sha256_eq(&digest, &again));
+    close_memory(&r);
+}
+
+/* Killed with the checkpoint several segments behind, and those segments packed meanwhile: replay begins in a packed one. */
+static void a_checkpoint_that_lies_in_a_packed_segment_is_replayed(void **state) RT_BLOCKS
+{
+    (void)state;
+    enum { UNITS = 330, CHECKPOINT_AT = 80, PACKED = 3 }; /* 63 groups of one unit fill a segment */
+    struct rig r;
+    struct ledger_head before, after;
+    struct sha256 digest, again;
+    char id[16];
+    open_memory(&r);
+    struct core_entry m = mint("m", "acct:a", 1000000);
+    assert_int_equal(send(&r, "m", &m).verdict, VERDICT_COMMITTED);
+    for (unsigned i = 0; i < UNITS; i++) {
+        snprintf(id, sizeof id, "e%u", i);
+        struct core_entry e = pay(id, 10 + i, 1, i + 1);
+        if (i == CHECKPOINT_AT)
+            atomic_store(&r.l->want_gen, true);
+        assert_int_equal(send(&r, id, &e).verdict, VERDICT_COMMITTED);
+        if (i == CHECKPOINT_AT)
+            assert_int_equal(rig_checkpoint(&r), ERR_OK);
+        assert_int_equal(store_sink_prepare(r.l->sink), ERR_OK);
+    }
+    assert_int_equal(atomic_load(&r.l->checkpoint_segment), 2);
+    ledger_head_read(r.l, &before);
+    ledger_state_digest(r.l->state, &digest);
+    for (uint32_t segment = 1; segment <= PACKED; segment++)
+        assert_int_equal(ledger_segz_pack(r.l, segment), ERR_OK);
+    ledger_close(r.l, false);
+    assert_int_equal(rig_open(&r), ERR_OK);
+    assert_int_equal(ledger_safe_cause(r.l), CAUSE_NONE);
     ledger_head_read(r.l, &after);
     ledger_state_digest(r.l->state, &again);
     assert_true(before.seq == after.seq && sha256_eq(&before.root, &after.root) &&
@@ -293,6 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(i6_a_replay_changes_nothing_over_restarts_and_merges),
+        cmocka_unit_test(a_checkpoint_that_lies_in_a_packed_segment_is_replayed),
         cmocka_unit_test(equal_tuples_without_a_name_are_one_unit),
         cmocka_unit_test(a_unit_that_came_too_late_is_refused_for_good),
         cmocka_unit_test(a_stepped_wall_clock_expires_nothing_early),
