@@ -1,5 +1,5 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build install deb deb-check check asan tsan model drill-ledger fuzz bench lint format docs clean
+.PHONY: run build install deb deb-check check asan tsan model drill-ledger drill-replica fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 prefix ?= /usr/local
