@@ -401,6 +401,7 @@ enum err rt_chan_push_drop_oldest_batch(struct rt_chan *ch, void *const *items, 
         put += some;
         some = 0;
         if (e == ERR_BUSY) {
+            CHECK(gone < n); /* who made room gets it: it is our turn */
             dropped[gone] = chan_drop(ch);
             gone += dropped[gone] != NULL;
         }
