@@ -27,6 +27,7 @@ struct rt_supervisor {
     uint32_t magic;
     struct rt_supervisor_spec spec;
     struct rt_task *tasks, **tasks_end; /* fixed from start on */
+    struct rt_supervisor *next_lost;
     struct rt_drain drain;
     struct rt_drain_report report;
     struct os_thread thread;
@@ -121,17 +122,37 @@ struct rt_supervisor *rt_supervisor_create(const struct rt_supervisor_spec *spec
     return sup;
 }
 
+/*
+ * A thread that was given up may yet look at its task, and at the word it tells its end to: both stay, and stay findable,
+ * so that a leak checker can tell them from memory nobody knows of.
+ */
+static struct os_mutex lost_lock;
+static struct rt_supervisor *lost;
+
+static void sup_keep(struct rt_supervisor *sup)
+{
+    os_mutex_lock(&lost_lock);
+    sup->next_lost = lost;
+    lost = sup;
+    os_mutex_unlock(&lost_lock);
+}
+
 void rt_supervisor_destroy(struct rt_supervisor *sup)
 {
     CHECK_MAGIC(sup, SUP_MAGIC);
     CHECK(!sup->started || sup->joined);
-    for (struct rt_task *t = sup->tasks, *next; t; t = next) {
-        next = t->next;
-        if (task_state(t) != RT_TASK_LEAKED) /* its thread may yet look at it: the memory is lost with it */
-            rt_task__destroy(t);
+    for (struct rt_task **at = &sup->tasks, *t; (t = *at);) {
+        if (task_state(t) == RT_TASK_LEAKED) {
+            at = &t->next;
+            continue;
+        }
+        *at = t->next;
+        rt_task__destroy(t);
     }
-    if (sup->report.leaked > 0)
-        return; /* and at the word that it tells its end to */
+    if (sup->report.leaked > 0) {
+        sup_keep(sup);
+        return;
+    }
     rt_word_fini(&sup->events);
     rt_word_fini(&sup->stopped);
     sup->magic = 0;

@@ -19,6 +19,7 @@ struct turn {
     struct rewarder *r;
     struct rt_task *self;
     struct rewarder_item *it;
+    bool given_back; /* the item goes to another worker */
 };
 
 static void answer(struct rewarder_item *it, enum err e, const char *detail, struct bytes details)
@@ -182,7 +183,7 @@ static void send_tickets(struct turn *t, struct rewarder_job *job, uint64_t part
 enum err rewarder_worker_compute(struct rewarder *r, struct rt_task *self, struct rewarder_item *it,
                                  struct rewarder_calc *calc)
 {
-    struct turn t = {r, self, it};
+    struct turn t = {.r = r, .self = self, .it = it};
     struct rewarder_job *job = rewarder_job_create(
         calc, &(struct rewarder_job_hooks){&t, must_stop, note_phase, note_progress, note_took});
     if (!job)
@@ -238,6 +239,17 @@ static void escalate(struct turn *t) RT_BLOCKS
         rewarder_outcome_destroy(t->r, o);
 }
 
+/* Our thread failed, not the job: it is given back, once, and somebody else leads it. */
+static bool give_back(struct turn *t, enum err e)
+{
+    struct rewarder_item *it = t->it;
+    if (e != ERR_CANCELED || !rt_task_canceled(t->self) || svc_draining(t->r->svc) || it->attempts > 0)
+        return false;
+    it->attempts = 1;
+    t->given_back = true;
+    return true;
+}
+
 /* The result is on its way to the writer; the emitter is told, and waits for the seal. */
 static void hand_over(struct turn *t, struct rewarder_outcome *o) RT_BLOCKS
 {
@@ -245,14 +257,19 @@ static void hand_over(struct turn *t, struct rewarder_outcome *o) RT_BLOCKS
     struct rewarder_run *run = t->it->run;
     atomic_store_explicit(&run->phase, REWARDER_PHASES, memory_order_relaxed);
     bool emit = !run->dry;
-    if (send_result(r, o) != ERR_OK) {
+    enum err e = send_result(r, o);
+    if (e != ERR_OK) {
         rewarder_outcome_destroy(r, o);
-        rewarder_run_fail(r, run, ERR_UNAVAILABLE, "the result could not be written in time", NULL);
+        if (!give_back(t, e))
+            rewarder_run_fail(r, run, ERR_UNAVAILABLE, "the result could not be written in time", NULL);
         return;
     }
     if (!emit)
         return;
-    if (rt_chan_send(r->intents, rewarder_run_ref(run), rewarder_send_deadline(r)) != ERR_OK) {
+    e = rt_chan_send(r->intents, rewarder_run_ref(run), rewarder_send_deadline(r));
+    if (e == ERR_CANCELED) /* may not wait any more, but need not if there is room */
+        e = rt_chan_try_send(r->intents, run);
+    if (e != ERR_OK) {
         rewarder_run_unref(run);
         if (!svc_draining(r->svc))
             escalate(t);
@@ -311,9 +328,8 @@ static void compute_rows(struct turn *t, const struct rewarder_rows *rows) RT_BL
             rewarder_run_fail(r, run, ERR_UNAVAILABLE, "out of memory", NULL);
     } else if (e == ERR_OVERFLOW || e == ERR_CONSERVATION) {
         breach(t, e);
-    } else if (e == ERR_CANCELED && rt_task_canceled(t->self) && !svc_draining(r->svc) &&
-               t->it->attempts == 0) {
-        t->it->attempts = 1; /* our thread failed, not the job: somebody else leads it */
+    } else if (give_back(t, e)) {
+        ;
     } else if (e == ERR_CANCELED) {
         bool late = deadline_passed(deadline_at_ns(run->deadline_ns));
         rewarder_run_fail(r, run, late ? ERR_TIMEOUT : ERR_CANCELED,
@@ -337,15 +353,14 @@ static bool compute(struct turn *t) RT_BLOCKS
         e = rewarder_run_move(&r->registry, it->run, REWARDER_EV_TAKEN, NULL, NULL);
     if (e == ERR_OK)
         compute_rows(t, &in.rows);
-    else
+    else if (!give_back(t, e))
         rewarder_run_fail(r, it->run, e, detail, NULL);
     rewarder_file_unload(&in.file);
-    if (it->attempts == 1) {
-        it->attempts = 2;
-        if (rt_chan_try_send(r->work, it) == ERR_OK)
-            return false;
-        rewarder_run_fail(r, it->run, ERR_CANCELED, "its worker failed", NULL);
-    }
+    if (!t->given_back)
+        return true;
+    if (rt_chan_try_send(r->work, it) == ERR_OK)
+        return false;
+    rewarder_run_fail(r, it->run, ERR_CANCELED, "its worker failed", NULL);
     return true;
 }
 
@@ -399,7 +414,7 @@ enum err rewarder_worker_run(struct rt_task *self, void *arg)
         if (e == ERR_OK && rt_task_canceled(self) && svc_draining(r->svc))
             cancel_item(r, item);
         else if (e == ERR_OK)
-            work_on(&(struct turn){r, self, item});
+            work_on(&(struct turn){.r = r, .self = self, .it = item});
         else if (e != ERR_TIMEOUT)
             return e == ERR_CLOSED ? ERR_OK : e;
     }

@@ -169,26 +169,27 @@ static void quarantine_stops_a_run_and_release_resumes_or_discards_it(void **sta
     json_decref(await_state(f, "e1", "settled"));
 }
 
+/* Half the workers at a time, and a round is over before the next begins: a job that loses two workers may fail. */
 static void a_failed_worker_is_replaced_and_its_jobs_are_done(void **state) RT_BLOCKS
 {
     struct fixture *f = *state;
     char cid[80], epoch[16];
-    for (unsigned i = 0; i < 12; i++) {
-        snprintf(epoch, sizeof epoch, "w%u", i);
-        put_inputs(f, epoch, 2000, cid);
-        json_decref(compute(f, epoch, cid, "floored", 202));
-        if (i % 4 == 1) {
-            (void)!rt_supervisor_fail(svc_supervisor(f->svc), "worker-0");
-            (void)!rt_supervisor_fail(svc_supervisor(f->svc), "worker-1");
+    for (unsigned round = 0; round < 6; round++) {
+        for (unsigned i = 0; i < 4; i++) {
+            snprintf(epoch, sizeof epoch, "w%u-%u", round, i);
+            put_inputs(f, epoch, 2000, cid);
+            json_decref(compute(f, epoch, cid, "floored", 202));
+            if (i == 1)
+                (void)!rt_supervisor_fail(svc_supervisor(f->svc), round % 2 ? "worker-1" : "worker-0");
+            if (i == 3)
+                (void)!rt_supervisor_fail(svc_supervisor(f->svc), "emitter");
         }
-        if (i % 4 == 3)
-            (void)!rt_supervisor_fail(svc_supervisor(f->svc), "emitter");
+        for (unsigned i = 0; i < 4; i++) {
+            snprintf(epoch, sizeof epoch, "w%u-%u", round, i);
+            json_decref(await_state(f, epoch, "settled"));
+        }
     }
-    for (unsigned i = 0; i < 12; i++) {
-        snprintf(epoch, sizeof epoch, "w%u", i);
-        json_decref(await_state(f, epoch, "settled"));
-    }
-    assert_true(f->ledger->available.units == 1000000 - 12 * 1000);
+    assert_true(f->ledger->available.units == 1000000 - 24 * 1000);
 }
 
 static void a_pool_of_balance_pays_out_what_the_account_has(void **state) RT_BLOCKS
