@@ -10,7 +10,7 @@
 #include "base/hex.h"
 #include "store/file_replace.h"
 
-enum { LOG_LINE_MAX = 64 * 1024 };
+enum { LOG_LINE_MAX = 64 * 1024, COMPACT_ABOVE = 4 << 20 };
 
 static void join(const struct rewarder_files *f, const char *name, char out[STORE_PATH_MAX])
 {
@@ -61,7 +61,7 @@ enum err rewarder_files_open(struct rewarder_files *f, struct store_disk *disk, 
 {
     static const char *const dirs[] = {"spool", "inputs", "runs", "dry", "shadow", "quarantine"};
     char path[STORE_PATH_MAX];
-    *f = (struct rewarder_files){.disk = disk};
+    *f = (struct rewarder_files){.disk = disk, .compact_above = COMPACT_ABOVE};
     int n = snprintf(f->root, sizeof f->root, "%s", root);
     if (n < 0 || (size_t)n >= sizeof f->root)
         return ERR_RANGE;
@@ -76,6 +76,9 @@ enum err rewarder_files_open(struct rewarder_files *f, struct store_disk *disk, 
     join(f, "spool", path);
     if (e == ERR_OK)
         e = store_disk_list(disk, path, remove_entry, f);
+    join(f, "registry.log.new", path); /* a rewrite that did not get as far as its rename */
+    if (e == ERR_OK && (e = store_disk_unlink(disk, path)) == ERR_NOT_FOUND)
+        e = ERR_OK;
     join(f, "registry.log", path);
     if (e == ERR_OK)
         e = store_file_open(disk, path, STORE_WRITE | STORE_CREATE, &f->log);
@@ -293,22 +296,53 @@ void rewarder_log_frame(struct bytes line, struct buf *out)
     buf_put_bytes(out, line);
 }
 
+enum err rewarder_log_read(struct rewarder_files *f, struct bytes *out)
+{
+    struct rewarder_file file;
+    if (!f->log)
+        return ERR_UNAVAILABLE;
+    enum err e = read_file(f->log, f->log_end, &file);
+    if (e == ERR_OK)
+        *out = file.bytes;
+    return e;
+}
+
+bool rewarder_log_next(struct bytes frames, size_t *at, struct bytes *out_line)
+{
+    if (*at >= frames.n || !frame_at(frames, *at, out_line))
+        return false;
+    *at += 8 + out_line->n;
+    return true;
+}
+
 enum err rewarder_log_rewrite(struct rewarder_files *f, struct bytes frames)
 {
-    char path[STORE_PATH_MAX];
+    char path[STORE_PATH_MAX], fresh[STORE_PATH_MAX];
     join(f, "registry.log", path);
-    enum err e = store_file_replace(f->disk, path, frames);
-    if (e != ERR_OK)
+    join(f, "registry.log.new", fresh);
+    enum err e = rewarder_files_write(f, fresh, frames);
+    if (e != ERR_OK) {
+        (void)!store_disk_unlink(f->disk, fresh);
         return e;
-    store_file_close(f->log);
-    f->log_end = frames.n;
-    return store_file_open(f->disk, path, STORE_WRITE | STORE_CREATE, &f->log);
+    }
+    store_file_close(f->log); /* from here on the name may mean either file */
+    f->log = NULL;
+    e = store_disk_rename(f->disk, fresh, path);
+    if (e == ERR_OK)
+        e = store_disk_sync_dir(f->disk, f->root);
+    if (e == ERR_OK)
+        e = store_file_open(f->disk, path, STORE_WRITE | STORE_CREATE, &f->log);
+    if (e == ERR_OK)
+        f->log_end = frames.n;
+    return e;
 }
 
 enum err rewarder_log_append(struct rewarder_files *f, struct bytes line)
 {
     uint8_t frame[8 + 4096];
     CHECK(line.n <= sizeof frame - 8);
+    if (!f->log)
+        return ERR_UNAVAILABLE;
     be32_put(frame, (uint32_t)line.n);
     be32_put(frame + 4, crc32c(0, line.p, line.n));
     memcpy(frame + 8, line.p, line.n);

@@ -28,7 +28,9 @@ struct rewarder_files {
     struct store_disk *disk;
     char root[REWARDER_ROOT_MAX];
     struct store_file *lock, *log;
-    uint64_t log_end; /* behind the last frame that is durable */
+    uint64_t log_end;       /* behind the last frame that is durable */
+    uint64_t log_alive;     /* what a fold of the log left when last looked at (compact.h) */
+    uint64_t compact_above; /* smaller logs are left alone */
 };
 
 /* A whole file: mapped when the disk has descriptors, read otherwise. Keep the struct until rewarder_file_unload(). */
@@ -73,8 +75,16 @@ struct rewarder_log_state {
 /* Every good frame, whatever lies between; changes nothing. */
 NODISCARD enum err rewarder_log_scan(struct rewarder_files *f, rewarder_log_fn *fn, void *ctx,
                                      struct rewarder_log_state *out) RT_BLOCKS;
-/* Replaces the log by these frames (lines, each with its length and checksum before it). */
+/*
+ * Replaces the log by these frames (lines, each with its length and checksum before it): a new file is written and flushed,
+ * renamed over the log, and the directory flushed. A failure before the rename leaves the log as it was. One after it leaves
+ * open which of the two a power cut would show, so nothing is appended any more: every later append is ERR_UNAVAILABLE.
+ */
 NODISCARD enum err rewarder_log_rewrite(struct rewarder_files *f, struct bytes frames) RT_BLOCKS;
+/* The frames that are durable; free() the bytes. */
+NODISCARD enum err rewarder_log_read(struct rewarder_files *f, struct bytes *out) RT_BLOCKS;
+/* The line at *at of whole frames, and past it; false: there is none. */
+bool rewarder_log_next(struct bytes frames, size_t *at, struct bytes *out_line);
 void rewarder_log_frame(struct bytes line, struct buf *out);
 NODISCARD enum err rewarder_log_replay(struct rewarder_files *f, rewarder_log_fn *fn, void *ctx) RT_BLOCKS;
 /* Durable when it returns. After a failure the next line takes the failed one's place: no frame may follow a torn one. */

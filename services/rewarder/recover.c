@@ -9,6 +9,7 @@
 #include "base/hex.h"
 #include "base/money.h"
 #include "base/str.h"
+#include "services/rewarder/compact.h"
 #include "services/rewarder/rewarder.h"
 
 static struct str text_of(const json_t *o, const char *name)
@@ -112,6 +113,9 @@ static enum err add_breach(struct rewarder *r, json_t *o, struct str tenant, str
 static enum err replay_object(struct rewarder *r, json_t *o)
 {
     struct str tenant = text_of(o, "t"), epoch = text_of(o, "e"), op = text_of(o, "op");
+    if (number_of(o, "n") >=
+        r->registry.next_n) /* also of a run of which only the end is left: no task runs yet */
+        r->registry.next_n = number_of(o, "n") + 1;
     if (!tenant.p || !rewarder_is_tenant(tenant) || !epoch.p || !rewarder_is_epoch(epoch) || !op.p)
         return ERR_CORRUPT;
     if (str_eq(op, STR("sealed")))
@@ -303,10 +307,24 @@ static enum err finish_sweeps(struct rewarder *r) RT_BLOCKS
     return e;
 }
 
+enum err rewarder_tidy_log(struct rewarder *r)
+{
+    uint64_t saved;
+    enum err e = rewarder_log_compact(&r->files, &saved);
+    if (saved)
+        obs_log(r->log, OBS_INFO, "registry.compacted", OBS_U64("bytes", r->files.log_end),
+                OBS_U64("saved", saved), OBS_END);
+    else if (e != ERR_OK)
+        obs_log(r->log, OBS_ERROR, "registry.compacted", OBS_ERR(e), OBS_END);
+    return r->files.log ? ERR_OK : e; /* the old log still serves */
+}
+
 enum err rewarder_recover(struct rewarder *r)
 {
     char dir[STORE_PATH_MAX];
     enum err e = rewarder_log_replay(&r->files, replay_line, r);
+    if (e == ERR_OK)
+        e = rewarder_tidy_log(r);
     if (e == ERR_OK)
         e = finish_sweeps(r);
     if (e == ERR_OK)

@@ -148,6 +148,7 @@ static enum err open_state(struct rewarder *r) RT_BLOCKS
     obs_health_set(h, r->cause_ledger, true);
     obs_health_set(h, r->cause_policy, true);
     enum err e = rewarder_files_open(&r->files, svc_disk(r->svc), svc_data_dir(r->svc));
+    r->files.compact_above = cfg->compact_above;
     if (e == ERR_OK)
         e = rewarder_keys_open(r, cfg->signing_key_file);
     if (e == ERR_OK)

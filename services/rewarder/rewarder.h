@@ -204,6 +204,8 @@ void rewarder_note_simple(const struct rewarder_run *run, uint64_t n, const char
 void rewarder_note_swept(const struct rewarder_run *run, uint64_t n, struct buf *b);
 void rewarder_note_settled(const struct rewarder_run *run, const struct rewarder_run_info *info,
                            struct buf *b);
+/* After lines were written: folds registry.log when half of it is dead. An error: nothing can be appended any more. */
+NODISCARD enum err rewarder_tidy_log(struct rewarder *r) RT_BLOCKS;
 /* registry.log, run directories, shadow runs, inputs: r->files and r->registry are all it needs. */
 NODISCARD enum err rewarder_recover(struct rewarder *r) RT_BLOCKS;
 /* A sealed run as its files say it is; NULL: no memory. */

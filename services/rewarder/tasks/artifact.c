@@ -422,6 +422,9 @@ static void handle(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
         break;
     }
     rewarder_outcome_destroy(r, o);
+    enum err e = rewarder_tidy_log(r);
+    if (e != ERR_OK)
+        fsync_failed(r, e);
 }
 
 /* Two queues, one reader: `notes` are few and small, so they are looked at first. */

@@ -1,7 +1,7 @@
 /*
  * The whole service on a disk that fails as told: power cuts (torn, lost and reordered writes), I/O errors, a full disk and
- * half writes, at a random operation of upload, seal and settlement. Whatever was answered before is there after a restart, the
- * root is the one an undisturbed run has, and every recipient is paid exactly once.
+ * half writes, at a random operation of upload, seal, settlement and the rewrite of registry.log. Whatever was answered before is
+ * there after a restart, the root is the one an undisturbed run has, and every recipient is paid exactly once.
  * RON_SEED and RON_ROUNDS in the environment repeat or deepen a run.
  */
 #include "../../e2e/rewarder/fixture.h"
@@ -134,6 +134,23 @@ static void release_if_quarantined(struct fixture *f) RT_BLOCKS
                          "{\"action\":\"resume\",\"reason\":\"disk is fine\"}", 200));
 }
 
+/* A log of dead lines, just below the size at which it is rewritten: the run's first line makes that happen. */
+static void fill_log(struct store_disk *disk, const char *root) RT_BLOCKS
+{
+    struct rewarder_files files;
+    char dir[STORE_PATH_MAX], line[256];
+    snprintf(dir, sizeof dir, "%s/rewarder", root);
+    assert_int_equal(rewarder_files_open(&files, disk, dir), ERR_OK);
+    for (unsigned n = 1; files.log_end < 3600; n++) {
+        int len = snprintf(line, sizeof line,
+                           "{\"n\":%u,\"t\":\"default\",\"e\":\"gone\",\"op\":\"%s\",\"kind\":"
+                           "\"overflow\",\"reason\":\"the scores do not fit\",\"at\":1}",
+                           (n + 1) / 2, n % 2 ? "quarantined" : "discarded");
+        assert_int_equal(rewarder_log_append(&files, bytes_of(line, (size_t)len)), ERR_OK);
+    }
+    rewarder_files_close(&files);
+}
+
 static char undisturbed[80];
 
 static bool round_of(uint64_t seed) RT_BLOCKS
@@ -146,6 +163,8 @@ static bool round_of(uint64_t seed) RT_BLOCKS
     rng_seed(&g, seed);
     fixture_open(f);
     assert_int_equal(store_disk_faulty(seed, &(struct store_fault_plan){.crash_at = 0}, &f->disk), ERR_OK);
+    f->flags[f->flag_n++] = "registry.compact_above=4KiB";
+    fill_log(f->disk, f->root);
     start(f);
     struct store_fault_plan plan = seed ? plan_of(&g) : (struct store_fault_plan){.crash_at = 0};
     store_disk_faulty_plan(f->disk, &plan);
