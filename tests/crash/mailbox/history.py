@@ -137,9 +137,9 @@ for k in range(KILLS):
     if k % 4 == 3:  # a single worker fails: nobody may notice
         Client().call("/admin/tasks/worker-%d/fail" % (k % 2), {})
         continue
-    note(event="crash", at_ms=now())
     server.send_signal(signal.SIGKILL)
     server.wait()
+    note(event="crash", at_ms=now())  # not before: until it is gone it answers
     server = start()
 before = len(events)
 until("the load goes on after the last kill", lambda: sum(e["event"] == "sent" for e in events[before:]) >= 20)
@@ -151,10 +151,13 @@ consume(0, drain=True)
 server.send_signal(signal.SIGTERM)
 code = server.wait()
 # A delivery happened between the request and the note of it. A consumer that the machine held up notes it after its successor did:
-# then it is moved back before that one, but not before its own request.
+# then it is moved back before that one, but not before its own request; and a delivery asked for before a crash was the dead
+# server's, however late it was noted.
+crashes = [e["at_ms"] for e in events if e["event"] == "crash"]
 by_id = {}
 for e in events:
     if e["event"] == "delivered":
+        e["at_ms"] = min([e["at_ms"]] + [at for at in crashes if at >= e["asked"]])
         by_id.setdefault(e["id"], []).append(e)
 for got in by_id.values():
     got.sort(key=lambda e: -e["attempt"])
