@@ -167,8 +167,6 @@ enum err ledger_replica_reconcile(struct ledger *l, const struct ledger_replica_
     struct ledger_replica *x = l->replica;
     struct store_head head;
     struct store_pg_head pg;
-    struct sha256 row;
-    uint64_t epoch;
     store_journal_head(l->sink->journal, &head);
     enum err err = barrier(l);
     if (err == ERR_OK)
@@ -179,25 +177,21 @@ enum err ledger_replica_reconcile(struct ledger *l, const struct ledger_replica_
     x->founded = x->lease.epoch == 0;
     if (head.last_group == 0 || (x->founded && pg.group_no == 0))
         return ERR_OK;
-    /* Which of our groups can be compared: the last, or the last that PostgreSQL has. */
-    err = store_pg_frame_root(x->db, l->set.replica_stream, head.last_group, in_time(l), &row, &epoch);
-    if (err == ERR_OK && sha256_eq(&row, &head.root))
-        return ERR_OK;
-    if (err != ERR_OK && err != ERR_NOT_FOUND)
+    struct store_pg_ours ours = {.last_group = head.last_group,
+                                 .root = head.root,
+                                 .prev_root = tail->prev_root,
+                                 .acknowledged = tail->at.segment == 0 ||
+                                                 tail->group_no != head.last_group || closed_clean};
+    struct store_pg_compared c;
+    err = store_pg_compare(x->db, l->set.replica_stream, &ours, in_time(l), &c);
+    if (err != ERR_OK)
         return ledger_refuse(l, err, store_pg_why(x->db));
-    if (x->founded)
-        return ERR_OK; /* an upload that was cut short; it goes on where it ended */
-    bool missing = err == ERR_NOT_FOUND;
-    bool only_last = tail->at.segment != 0 && tail->group_no == head.last_group && !closed_clean;
-    if (only_last && tail->group_no > 1)
-        only_last = store_pg_frame_root(x->db, l->set.replica_stream, tail->group_no - 1, in_time(l), &row,
-                                        &epoch) == ERR_OK &&
-                    sha256_eq(&row, &tail->prev_root);
-    if (only_last)
+    if (c.verdict == STORE_PG_SAME || x->founded)
+        return ERR_OK; /* founded: an upload that was cut short; it goes on where it ended */
+    if (c.verdict == STORE_PG_ORPHAN)
         return set_aside(l, tail);
-    return differs(l, missing ? "PostgreSQL lacks acknowledged groups" : "the histories differ",
-                   head.last_group, &head.root, missing ? pg.group_no : head.last_group,
-                   missing ? &pg.root : &row);
+    return differs(l, c.missing ? "PostgreSQL lacks acknowledged groups" : "the histories differ",
+                   head.last_group, &head.root, c.group_no, &c.root);
 }
 
 enum err ledger_replica_tee(struct ledger *l)

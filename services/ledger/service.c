@@ -83,28 +83,12 @@ void ledger_topology(const void *config, struct rt_topology *topology)
 #include "rt/topology_rows_end.h"
 }
 
-/* Who we are among the copies: the host's name and port, unless told otherwise. */
 static void replica_settings(const struct svc *svc, const struct ledger_config *cfg,
                              struct ledger_settings *s)
 {
-    char host[48] = "ledger", bind[128];
-    (void)gethostname(host, sizeof host - 1);
-    if (cfg->bind[0] != 0)
-        snprintf(bind, sizeof bind, "%s", cfg->bind);
-    else
-        snprintf(bind, sizeof bind, "127.0.0.1:%d", svc_base_port(svc) + ledger_svc.port_offset);
-    const char *port = strrchr(bind, ':');
     snprintf(s->replica_dsn, sizeof s->replica_dsn, "%s", cfg->replica_dsn);
     snprintf(s->replica_stream, sizeof s->replica_stream, "%s", cfg->replica_stream);
-    if (cfg->replica_node[0] != 0)
-        snprintf(s->replica_node, sizeof s->replica_node, "%s", cfg->replica_node);
-    else
-        snprintf(s->replica_node, sizeof s->replica_node, "%s%s", host, port == NULL ? "" : port);
-    if (cfg->replica_advertise[0] != 0)
-        snprintf(s->replica_url, sizeof s->replica_url, "%s", cfg->replica_advertise);
-    else
-        snprintf(s->replica_url, sizeof s->replica_url, "%s://%s", cfg->tls_cert[0] ? "https" : "http",
-                 bind);
+    svc_place(svc, cfg->replica_node, cfg->replica_advertise, s->replica_node, s->replica_url);
     s->replica_lease_ms = cfg->replica_lease;
     s->replica_timeout_ms = cfg->replica_timeout;
     s->replica_poll_ms = cfg->replica_poll;

@@ -96,16 +96,10 @@ enum err mailbox_log_payload_hash(struct mailbox_log *g, uint32_t segment, uint3
 
 /* ---- opening ---- */
 
-struct replay {
-    struct mailbox_log *g;
-    uint32_t last_segment;
-    struct sha256 root;
-};
-
 static enum err replay_frame(void *ctx, const struct store_frame *f, struct store_pos at)
 {
-    struct replay *r = ctx;
-    struct mailbox_log *g = r->g;
+    struct mailbox_log *g = ctx;
+    struct mailbox_log_tail *r = g->replaying;
     struct sha256 root;
     uint32_t enqs;
     size_t pos = 0;
@@ -127,8 +121,7 @@ static enum err replay_frame(void *ctx, const struct store_frame *f, struct stor
     mailbox_group_root(&r->root, f->group_no, f->payload, &root, &enqs);
     if (!sha256_eq(&root, &f->new_root) || enqs != f->count2)
         return ERR_CORRUPT;
-    r->root = root;
-    r->last_segment = at.segment;
+    *r = (struct mailbox_log_tail){at, f->prev_root, root};
     g->next_group = f->group_no + 1;
     g->next_seq = f->first_seq + f->count;
     mailbox_tail_put(&g->tail, at.segment, at.offset + STORE_FRAME_HEADER, f->payload.p, f->payload.n);
@@ -171,8 +164,9 @@ static void idx_is_bad(struct store_journal_report *r, uint32_t no)
  * stripped segment has nothing but its index: a bad one is damage then. A tool that verifies (`trust_idx` false) reads every
  * segment there is.
  */
-static enum err load_idx(struct mailbox_log *g, const struct mailbox_log_config *cfg, struct replay *r,
-                         struct store_resume *resume, struct store_journal_report *report) RT_BLOCKS
+static enum err load_idx(struct mailbox_log *g, const struct mailbox_log_config *cfg,
+                         struct mailbox_log_tail *r, struct store_resume *resume,
+                         struct store_journal_report *report) RT_BLOCKS
 {
     struct mailbox_idx_place at = {cfg->disk, cfg->dir, cfg->instance, g->shard->no};
     struct mailbox_idx_files f;
@@ -212,6 +206,21 @@ static enum err load_idx(struct mailbox_log *g, const struct mailbox_log_config 
     return e;
 }
 
+/* A copy that begins in the middle of a history begins with segment 2: the first one is where a history begins. */
+static enum err begin_where_told(const struct mailbox_log_config *cfg,
+                                 struct store_journal_config *jc) RT_BLOCKS
+{
+    struct mailbox_idx_files f;
+    if (cfg->begins.next_group <= 1)
+        return ERR_OK;
+    enum err e = mailbox_idx_list(cfg->disk, cfg->dir, &f);
+    if (e == ERR_OK && !f.first_seg && !f.first_idx) {
+        jc->resume = cfg->begins;
+        jc->first_segment = 2;
+    }
+    return e;
+}
+
 enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
                           const struct mailbox_log_config *cfg, struct store_journal_report *out_report)
 {
@@ -231,7 +240,10 @@ enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
                                                  .segment_bytes = cfg->segment_bytes,
                                                  .count_zero_sectors = true,
                                                  .crc_at_end = true},
-                                      .epoch = 1,
+                                      .epoch = cfg->read_only ? UINT64_MAX
+                                               : cfg->epoch   ? cfg->epoch
+                                                              : 1,
+                                      .unflushed = cfg->unflushed,
                                       .frame_bytes_max = MAILBOX_FRAME_MAX,
                                       .direct = cfg->direct,
                                       .read_only = cfg->read_only,
@@ -249,20 +261,29 @@ enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
     CHECK(strlen(cfg->dir) < sizeof g->dir);
     strcpy(g->dir, cfg->dir);
     memcpy(g->instance, cfg->instance, 16);
-    struct replay r = {.g = g};
+    struct mailbox_log_tail r = {0};
+    g->replaying = &r;
     struct store_journal_report idx_report = {0};
     mailbox_replay_begin(shard);
     e = load_idx(g, cfg, &r, &jc.resume, &idx_report);
+    if (e == ERR_OK)
+        e = begin_where_told(cfg, &jc);
     if (e != ERR_OK && e != ERR_CORRUPT)
         return e;
     /* Without what the bad index said the frames would contradict it: they are only checked. */
-    e = store_journal_open(&jc, idx_report.damaged ? NULL : replay_frame, &r, out_report, &g->journal);
+    e = store_sink_local(&jc, idx_report.damaged ? NULL : replay_frame, g, out_report, &g->sink);
     if (e != ERR_OK)
         return e;
+    g->journal = g->sink->journal;
     if (idx_report.damaged)
         *out_report = idx_report;
+    if (cfg->catch_up && !out_report->damaged)
+        e = cfg->catch_up(cfg->catch_up_ctx, g);
+    g->replaying = NULL;
+    if (e != ERR_OK)
+        return e;
     g->root = r.root;
-    g->active_segment = r.last_segment;
+    g->active_segment = r.at.segment;
     e = mailbox_replay_end(shard, cfg->now);
     if (out_report->damaged)
         mailbox_shard_failed(shard);
@@ -272,13 +293,47 @@ enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
 
 void mailbox_log_close(struct mailbox_log *g)
 {
-    if (g->journal)
-        store_journal_close(g->journal);
+    store_sink_close(g->sink);
     mailbox_idx_builder_destroy(g->builder);
     mailbox_idx_builder_destroy(atomic_load(&g->built));
     mailbox_tail_fini(&g->tail);
     mailbox_window_fini(&g->window);
     *g = (struct mailbox_log){0};
+}
+
+enum err mailbox_log_follow(struct mailbox_log *g, const struct store_frame *f)
+{
+    struct store_head head;
+    struct store_pos at;
+    struct bytes payload = f->payload;
+    store_journal_head(g->journal, &head);
+    if (f->epoch < head.last_epoch || f->group_no != head.last_group + 1 || f->first_seq != head.next_seq ||
+        !sha256_eq(&f->prev_root, &head.root))
+        return ERR_CORRUPT;
+    if (payload.n > MAILBOX_GROUP_MEMORY)
+        return ERR_CORRUPT;
+    store_journal_set_epoch(g->journal, f->epoch);
+    enum err e = store_sink_append(g->sink, f, &payload, 1, &at);
+    if (e == ERR_NO_SPACE) {
+        e = store_journal_prepare_spare(g->journal); /* nobody else does it yet */
+        if (e == ERR_OK)
+            e = store_sink_append(g->sink, f, &payload, 1, &at);
+    }
+    return e == ERR_OK ? replay_frame(g, f, at) : e;
+}
+
+enum err mailbox_log_tee(struct mailbox_log *g, struct store_sink_replica_config *cfg, uint64_t epoch)
+{
+    struct store_sink *tee;
+    cfg->local = g->sink;
+    enum err e = store_sink_replica(cfg, &tee);
+    if (e != ERR_OK) {
+        store_pg_destroy(cfg->pg);
+        return e;
+    }
+    g->sink = tee;
+    store_sink_replica_epoch(tee, epoch);
+    return ERR_OK;
 }
 
 bool mailbox_log_has_room(const struct mailbox_log *g)
@@ -332,12 +387,12 @@ enum err mailbox_log_commit(struct mailbox_log *g, struct mailbox_now now)
                             .ms = now.wall_ms,
                             .prev_root = g->root,
                             .new_root = root};
-    enum err e = store_journal_append(g->journal, &f, &payload, 1, &pos);
+    enum err e = store_sink_append(g->sink, &f, &payload, 1, &pos);
     if (e == ERR_NO_SPACE)
         return e;
     if (e != ERR_OK) {
         mailbox_shard_failed(s);
-        return ERR_SAFE_MODE;
+        return e == ERR_FENCED ? e : ERR_SAFE_MODE;
     }
     f.payload = payload;
     collect(g, &f, pos);

@@ -19,7 +19,9 @@
 #include "services/mailbox/core/shard.h"
 #include "services/mailbox/idx.h"
 #include "services/mailbox/tail.h"
-#include "store/journal.h"
+#include "store/sink_replica.h"
+
+struct mailbox_log;
 
 struct mailbox_log_config {
     struct store_disk *disk;
@@ -32,6 +34,14 @@ struct mailbox_log_config {
     bool build_idx; /* collect index files while committing, for segments up to MAILBOX_COLLECT_MAX */
     bool trust_idx; /* start from index files where there are segments too */
     const struct clock *clock;
+    /* One of several nodes that share the shard (replica.h); 0 and NULL: alone. */
+    uint64_t epoch; /* the lease's; no frame is newer */
+    bool unflushed; /* the quorum is enough */
+    struct store_resume
+        begins; /* what the first frame of an empty directory continues; next_group 0: nothing */
+    /* After the journal was replayed, before the state is taken into use: may add frames with mailbox_log_follow. */
+    enum err (*catch_up)(void *ctx, struct mailbox_log *g);
+    void *catch_up_ctx;
     struct mailbox_now now; /* times found in the journal are turned into monotonic ones from here */
     /* May be NULL. */
     struct obs_hist *flush_seconds;
@@ -43,7 +53,9 @@ enum { MAILBOX_COLLECT_MAX = 64 << 20 };
 
 struct mailbox_log {
     struct mailbox_shard *shard;
-    struct store_journal *journal;
+    struct store_sink *sink;
+    struct store_journal *journal;      /* the sink's, for everything but appending */
+    struct mailbox_log_tail *replaying; /* while open replays and follows */
     struct mailbox_tail tail;
     struct mailbox_window window;
     struct sha256 root;
@@ -64,13 +76,25 @@ struct mailbox_log {
     struct obs_family *integrity;
 };
 
+/* The last frame replayed so far; segment 0: none was (index files say how the segments before end). */
+struct mailbox_log_tail {
+    struct store_pos at;
+    struct sha256 prev_root, root;
+};
+
 /* Damage is no error: the report says so, and the shard is read-only. */
 NODISCARD enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
                                     const struct mailbox_log_config *cfg,
                                     struct store_journal_report *out_report) RT_BLOCKS;
 void mailbox_log_close(struct mailbox_log *g) RT_BLOCKS; /* also after a failed open */
 
-/* ERR_OK; ERR_NO_SPACE, nothing happened; else the shard is read-only from now on. */
+/* From catch_up: a frame that continues this log, from another node; written here, then replayed. ERR_CORRUPT: it does not. */
+NODISCARD enum err mailbox_log_follow(struct mailbox_log *g, const struct store_frame *f) RT_BLOCKS;
+/* From here on groups also go to a stream; cfg->local is filled in, cfg->pg taken over, also on failure. */
+NODISCARD enum err mailbox_log_tee(struct mailbox_log *g, struct store_sink_replica_config *cfg,
+                                   uint64_t epoch);
+
+/* ERR_OK; ERR_NO_SPACE, nothing happened; ERR_FENCED, the shard is another node's; else it is read-only from now on. */
 NODISCARD enum err mailbox_log_commit(struct mailbox_log *g, struct mailbox_now now) RT_BLOCKS;
 bool mailbox_log_has_room(const struct mailbox_log *g); /* for the largest group there can be */
 

@@ -65,8 +65,11 @@ struct store_journal_config {
     bool read_only;           /* for tools: no write at all, a torn tail is only reported */
     bool accept_damage;       /* corruption opens the journal read-only instead of failing */
     struct store_resume resume;
-    uint32_t
-        first_segment; /* oldest segment to be found, when its file may be packed; 0: the oldest file */
+    /*
+     * Oldest segment to be found, when its file may be packed; 0: the oldest file. In an empty directory: the number of the first
+     * segment. Number 1 must begin with resume; a journal that begins in the middle of another one's history begins with 2.
+     */
+    uint32_t first_segment;
     const struct clock *clock;
 
     /* Reads a segment whose file is gone because the owner packed it; NULL when it never does. */

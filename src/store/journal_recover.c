@@ -435,6 +435,8 @@ static void set_head(struct store_journal *j, const struct journal_walk *w, cons
     j->head.root = w->expect.root;
     j->head.end =
         (struct store_pos){t->segment, t->at < STORE_SEGMENT_HEADER ? STORE_SEGMENT_HEADER : t->at};
+    if (t->segment == 0 && j->cfg.first_segment > 1)
+        j->head.end.segment = j->cfg.first_segment - 1; /* empty: the first segment gets that number */
     if (j->n_segments == 0)
         return;
     rt_lock_take(&j->lock);

@@ -38,6 +38,9 @@ enum {
     S_ROOT,
     S_FRAMES,
     S_APPEND,
+    S_LEASES,
+    S_FIRST,
+    S_TRIM,
 };
 
 static const struct store_pg_statement statements[] = {
@@ -76,6 +79,18 @@ static const struct store_pg_statement statements[] = {
          " $6::bytea, $7::bytea, $8::bytea from ron_lease l where l.stream = $1::text and"
          " l.epoch = $3::bigint and ($2::bigint = 1 or exists (select 1 from ron_frame where"
          " stream = $1::text and group_no = $2::bigint - 1 and new_root = $6::bytea)) for share of l"},
+    [S_LEASES] = {"ron_leases",
+                  "select epoch, holder, url, case when expires = '-infinity' then -1::bigint else"
+                  " (extract(epoch from expires - clock_timestamp()) * 1000)::bigint end, identity, stream"
+                  " from ron_lease where starts_with(stream, $1::text) order by stream collate \"C\""},
+    [S_FIRST] = {"ron_first",
+                 "select group_no, first_seq, epoch, prev_root from ron_frame where stream = $1::text"
+                 " order by group_no limit 1"},
+    [S_TRIM] =
+        {"ron_trim",
+         "with l as (select 1 from ron_lease where stream = $1::text and epoch = $2::bigint for share)"
+         " delete from ron_frame where stream = $1::text and group_no <= $3::bigint and exists"
+         " (select 1 from l)"},
 };
 
 enum err store_pg_stream_create(const char *dsn, const char *application, unsigned quorum,
@@ -97,12 +112,21 @@ static struct store_pg_param text(const char *s)
 
 /* ---- the lease ---- */
 
-static void copy_text(const PGresult *r, int column, char *out, size_t max)
+static void copy_text(const PGresult *r, int row, int column, char *out, size_t max)
 {
-    struct bytes b = store_pg_get_bytes(r, 0, column);
+    struct bytes b = store_pg_get_bytes(r, row, column);
     size_t n = b.n < max ? b.n : max;
     memcpy(out, b.p, n);
     out[n] = 0;
+}
+
+static void lease_of(const PGresult *r, int row, struct store_lease *out)
+{
+    *out = (struct store_lease){.epoch = (uint64_t)store_pg_get_int8(r, row, 0),
+                                .left_ms = store_pg_get_int8(r, row, 3)};
+    copy_text(r, row, 1, out->holder, STORE_LEASE_NAME_MAX);
+    copy_text(r, row, 2, out->url, STORE_LEASE_URL_MAX);
+    copy_text(r, row, 4, out->identity, STORE_LEASE_IDENTITY_MAX);
 }
 
 enum err store_pg_lease_read(struct store_pg *p, const char *stream, struct deadline by,
@@ -116,11 +140,24 @@ enum err store_pg_lease_read(struct store_pg *p, const char *stream, struct dead
     if (PQntuples(r) == 0) {
         e = ERR_NOT_FOUND;
     } else {
-        *out = (struct store_lease){.epoch = (uint64_t)store_pg_get_int8(r, 0, 0),
-                                    .left_ms = store_pg_get_int8(r, 0, 3)};
-        copy_text(r, 1, out->holder, STORE_LEASE_NAME_MAX);
-        copy_text(r, 2, out->url, STORE_LEASE_URL_MAX);
-        copy_text(r, 4, out->identity, STORE_LEASE_IDENTITY_MAX);
+        lease_of(r, 0, out);
+    }
+    PQclear(r);
+    return e;
+}
+
+enum err store_pg_leases(struct store_pg *p, const char *prefix, struct deadline by, store_pg_lease_fn *fn,
+                         void *ctx)
+{
+    PGresult *r = NULL;
+    struct store_pg_param v[] = {text(prefix)};
+    enum err e = store_pg_call(p, S_LEASES, v, 1, by, &r);
+    for (int row = 0; e == ERR_OK && row < PQntuples(r); row++) {
+        struct store_lease lease;
+        char stream[STORE_LEASE_NAME_MAX * 2 + 1];
+        lease_of(r, row, &lease);
+        copy_text(r, row, 5, stream, sizeof stream - 1);
+        fn(ctx, stream, &lease);
     }
     PQclear(r);
     return e;
@@ -192,12 +229,12 @@ static bool get_root(const PGresult *r, int row, int column, struct sha256 *out)
     return true;
 }
 
-enum err store_pg_stream_head(struct store_pg *p, const char *stream, struct deadline by,
-                              struct store_pg_head *out)
+static enum err one_end(struct store_pg *p, size_t which, const char *stream, struct deadline by,
+                        struct store_pg_head *out) RT_BLOCKS
 {
     PGresult *r = NULL;
     struct store_pg_param v[] = {text(stream)};
-    enum err e = store_pg_call(p, S_HEAD, v, 1, by, &r);
+    enum err e = store_pg_call(p, which, v, 1, by, &r);
     if (e != ERR_OK)
         return e;
     struct store_pg_head h = {.next_seq = 1};
@@ -211,6 +248,30 @@ enum err store_pg_stream_head(struct store_pg *p, const char *stream, struct dea
     PQclear(r);
     if (e == ERR_OK)
         *out = h;
+    return e;
+}
+
+enum err store_pg_stream_head(struct store_pg *p, const char *stream, struct deadline by,
+                              struct store_pg_head *out)
+{
+    return one_end(p, S_HEAD, stream, by, out);
+}
+
+enum err store_pg_stream_first(struct store_pg *p, const char *stream, struct deadline by,
+                               struct store_pg_head *out)
+{
+    return one_end(p, S_FIRST, stream, by, out);
+}
+
+enum err store_pg_trim(struct store_pg *p, const char *stream, uint64_t epoch, uint64_t last_group,
+                       struct deadline by)
+{
+    PGresult *r = NULL;
+    struct store_pg_int a, b;
+    struct store_pg_param v[] = {text(stream), store_pg_int8(&a, (int64_t)epoch),
+                                 store_pg_int8(&b, (int64_t)last_group)};
+    enum err e = store_pg_call(p, S_TRIM, v, 3, by, &r);
+    PQclear(r);
     return e;
 }
 
@@ -234,6 +295,48 @@ enum err store_pg_frame_root(struct store_pg *p, const char *stream, uint64_t gr
     }
     PQclear(r);
     return e;
+}
+
+enum err store_pg_compare(struct store_pg *p, const char *stream, const struct store_pg_ours *ours,
+                          struct deadline by, struct store_pg_compared *out)
+{
+    struct store_pg_head first, last;
+    struct sha256 row;
+    uint64_t epoch;
+    *out = (struct store_pg_compared){.verdict = STORE_PG_SAME};
+    if (ours->last_group == 0)
+        return ERR_OK;
+    enum err e = store_pg_frame_root(p, stream, ours->last_group, by, &row, &epoch);
+    if (e == ERR_OK && sha256_eq(&row, &ours->root))
+        return ERR_OK;
+    if (e != ERR_OK && e != ERR_NOT_FOUND)
+        return e;
+    out->missing = e == ERR_NOT_FOUND;
+    e = store_pg_stream_first(p, stream, by, &first);
+    if (e == ERR_OK)
+        e = store_pg_stream_head(p, stream, by, &last);
+    if (e != ERR_OK)
+        return e;
+    if (first.group_no == ours->last_group + 1 && sha256_eq(&first.root, &ours->root))
+        return ERR_OK; /* rows up to ours were taken away */
+    out->group_no = out->missing ? last.group_no : ours->last_group;
+    out->root = out->missing ? last.root : row;
+    if (ours->last_group < first.group_no) {
+        out->verdict = STORE_PG_STALE;
+        return ERR_OK;
+    }
+    bool orphan = !ours->acknowledged;
+    if (orphan && ours->last_group == first.group_no)
+        orphan = sha256_eq(&first.root, &ours->prev_root);
+    else if (orphan && ours->last_group > 1) {
+        struct sha256 before;
+        e = store_pg_frame_root(p, stream, ours->last_group - 1, by, &before, &epoch);
+        if (e != ERR_OK && e != ERR_NOT_FOUND)
+            return e;
+        orphan = e == ERR_OK && sha256_eq(&before, &ours->prev_root);
+    }
+    out->verdict = orphan ? STORE_PG_ORPHAN : STORE_PG_DIFFERS;
+    return ERR_OK;
 }
 
 static enum err frame_of(const PGresult *r, int row, struct buf *scratch, struct store_frame *out)

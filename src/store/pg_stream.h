@@ -31,6 +31,9 @@ struct store_lease {
     char identity[STORE_LEASE_IDENTITY_MAX + 1];
 };
 
+/* A lease as one of many, in the order of their streams. */
+typedef void store_pg_lease_fn(void *ctx, const char *stream, const struct store_lease *lease);
+
 struct store_pg_head {
     uint64_t group_no, next_seq; /* 0 and 1 when there is none */
     uint64_t epoch;
@@ -53,6 +56,9 @@ NODISCARD enum err store_pg_lease_read(struct store_pg *p, const char *stream, s
 NODISCARD enum err store_pg_lease_take(struct store_pg *p, const char *stream, const char *holder,
                                        const char *url, int64_t lease_ms, bool anyway, struct deadline by,
                                        uint64_t *out_epoch) RT_BLOCKS;
+/* Every lease whose stream begins with `prefix`. */
+NODISCARD enum err store_pg_leases(struct store_pg *p, const char *prefix, struct deadline by,
+                                   store_pg_lease_fn *fn, void *ctx) RT_BLOCKS;
 /* ERR_FENCED: another epoch. lease_ms 0 gives it back. Also the barrier: what was committed before is on the quorum now. */
 NODISCARD enum err store_pg_lease_renew(struct store_pg *p, const char *stream, uint64_t epoch,
                                         int64_t lease_ms, struct deadline by) RT_BLOCKS;
@@ -62,10 +68,41 @@ NODISCARD enum err store_pg_barrier(struct store_pg *p, const char *stream, uint
 
 NODISCARD enum err store_pg_stream_head(struct store_pg *p, const char *stream, struct deadline by,
                                         struct store_pg_head *out) RT_BLOCKS;
+/* The oldest row there is: its number, and what it continues. group_no 0 when there is none. */
+NODISCARD enum err store_pg_stream_first(struct store_pg *p, const char *stream, struct deadline by,
+                                         struct store_pg_head *out) RT_BLOCKS;
+/* Takes rows up to and with `last_group` away, while the epoch is ours. The newest row must stay: the next one follows it. */
+NODISCARD enum err store_pg_trim(struct store_pg *p, const char *stream, uint64_t epoch,
+                                 uint64_t last_group, struct deadline by) RT_BLOCKS;
 /* One row's root and epoch. ERR_NOT_FOUND. */
 NODISCARD enum err store_pg_frame_root(struct store_pg *p, const char *stream, uint64_t group_no,
                                        struct deadline by, struct sha256 *out_root,
                                        uint64_t *out_epoch) RT_BLOCKS;
+
+/*
+ * How a journal's end compares with the stream. A writer has at most one group under way, so only the last frame of a journal can be
+ * one that was never acknowledged; whoever finds more missing has met a PostgreSQL that lost a quorum's word, or another history.
+ *
+ *   SAME     our last group is there, with our root (or we have none): what follows it may be read
+ *   ORPHAN   our last frame is not there, but the one before it is: it was never acknowledged
+ *   STALE    our last group is older than the oldest row: nothing can be compared, and nothing of ours is needed
+ *   DIFFERS  more than that: out_group and out_root say where PostgreSQL ends
+ */
+enum store_pg_verdict { STORE_PG_SAME, STORE_PG_ORPHAN, STORE_PG_STALE, STORE_PG_DIFFERS };
+struct store_pg_ours {
+    uint64_t last_group; /* 0: nothing */
+    struct sha256 root, prev_root;
+    bool acknowledged; /* the last group surely was: it can be no orphan */
+};
+struct store_pg_compared {
+    enum store_pg_verdict verdict;
+    bool missing; /* DIFFERS: our last group is not there at all */
+    uint64_t group_no;
+    struct sha256 root; /* PostgreSQL's, to be named */
+};
+NODISCARD enum err store_pg_compare(struct store_pg *p, const char *stream,
+                                    const struct store_pg_ours *ours, struct deadline by,
+                                    struct store_pg_compared *out) RT_BLOCKS;
 
 /*
  * Rows from `from_group` on, at most `max` of them and about 8 MiB, in order. f->payload is valid during the call. ERR_CORRUPT

@@ -489,6 +489,28 @@ int svc_base_port(const struct svc *s)
     return s->base_port ? s->base_port : 7400;
 }
 
+void svc_place(const struct svc *s, const char *node, const char *advertise, char out_node[65],
+               char out_url[257])
+{
+    char host[48] = "";
+    const char *port = strrchr(s->bind, ':');
+    if (gethostname(host, sizeof host - 1) != 0 || host[0] == 0)
+        snprintf(host, sizeof host, "%s", s->def->name);
+    if (node[0] != 0)
+        snprintf(out_node, 65, "%s", node);
+    else
+        snprintf(out_node, 65, "%s%.12s", host, port == NULL ? "" : port);
+    if (advertise[0] != 0)
+        snprintf(out_url, 257, "%s", advertise);
+    else
+        snprintf(out_url, 257, "%s://%.200s", svc_common(s)->tls_cert[0] ? "https" : "http", s->bind);
+}
+
+const char *svc_oap_bind(const struct svc *s)
+{
+    return s->def->oap ? s->oap_bind : "";
+}
+
 int svc_port(const struct svc *s)
 {
     return s->server ? net_server_port(s->server, 0) : 0;

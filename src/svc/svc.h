@@ -145,8 +145,12 @@ const struct rt_topology *svc_topology(const struct svc *s);
 void *svc_wiring(const struct svc *s);
 struct svc_data *svc_data(const struct svc *s);
 int svc_base_port(const struct svc *s); /* where the default ports of all services begin */
-int svc_port(const struct svc *s);      /* the API port it really listens on */
-int svc_oap_port(const struct svc *s);  /* 0: none */
+/* Who this instance is among several: the host's name and the port, and where it is reached. As configured, when that is not "". */
+void svc_place(const struct svc *s, const char *node, const char *advertise, char out_node[65],
+               char out_url[257]);
+const char *svc_oap_bind(const struct svc *s); /* "" when there is no OAP over TCP */
+int svc_port(const struct svc *s);             /* the API port it really listens on */
+int svc_oap_port(const struct svc *s);         /* 0: none */
 
 /* Adds the task declared as TASK(name, ...) in topology.def; `arg` is shared by all its threads. In hooks.start. */
 NODISCARD enum err svc_add_task(struct svc *s, const char *name,

@@ -377,6 +377,101 @@ static void an_orphan_is_set_aside_and_the_journal_goes_on_before_it(void **stat
     teardown(&x);
 }
 
+struct listing {
+    unsigned n;
+    char last[64];
+    uint64_t epoch;
+};
+
+static void on_lease(void *ctx, const char *stream, const struct store_lease *lease)
+{
+    struct listing *x = ctx;
+    x->n++;
+    snprintf(x->last, sizeof x->last, "%s", stream);
+    x->epoch = lease->epoch;
+}
+
+RT_BLOCKS
+static void leases_are_listed_by_the_beginning_of_their_streams(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct store_lease lease;
+    char shard[64];
+    struct listing got = {0};
+    setup(&x);
+    snprintf(shard, sizeof shard, "%s/07", x.stream);
+    assert_int_equal(store_pg_lease_found(x.db, shard, "", soon(), &lease), ERR_OK);
+    uint64_t epoch;
+    assert_int_equal(store_pg_lease_take(x.db, shard, "a", "http://a", 60000, false, soon(), &epoch),
+                     ERR_OK);
+    assert_int_equal(store_pg_leases(x.db, x.stream, soon(), on_lease, &got), ERR_OK);
+    assert_int_equal(got.n, 2);
+    assert_string_equal(got.last, shard);
+    assert_int_equal(got.epoch, epoch);
+    got.n = 0;
+    assert_int_equal(store_pg_leases(x.db, "nobody", soon(), on_lease, &got), ERR_OK);
+    assert_int_equal(got.n, 0);
+    teardown(&x);
+}
+
+static enum store_pg_verdict verdict(struct fixture *x, struct store_pg_ours ours) RT_BLOCKS
+{
+    struct store_pg_compared c;
+    assert_int_equal(store_pg_compare(x->db, x->stream, &ours, soon(), &c), ERR_OK);
+    return c.verdict;
+}
+
+RT_BLOCKS
+static void a_journals_end_is_compared_and_only_its_last_frame_may_be_an_orphan(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct store_frame f[7];
+    struct store_pg_head first;
+    setup(&x);
+    uint64_t epoch;
+    assert_int_equal(store_pg_lease_take(x.db, x.stream, "a", "", 60000, false, soon(), &epoch), ERR_OK);
+    store_sink_replica_epoch(x.sink, epoch);
+    for (int i = 1; i <= 5; i++) {
+        assert_int_equal(append(&x, 'a', 100), ERR_OK);
+        f[i] = x.last;
+    }
+    f[6] = next_frame(&x, 'z'); /* written by us alone, never answered */
+    struct sha256 other = {{1}};
+    struct store_pg_ours ours = {.last_group = 5, .root = f[5].new_root, .prev_root = f[4].new_root};
+    assert_int_equal(verdict(&x, (struct store_pg_ours){0}), STORE_PG_SAME);
+    assert_int_equal(verdict(&x, ours), STORE_PG_SAME);
+    ours.root = other; /* ours differs in the last frame alone */
+    assert_int_equal(verdict(&x, ours), STORE_PG_ORPHAN);
+    ours.acknowledged = true;
+    assert_int_equal(verdict(&x, ours), STORE_PG_DIFFERS);
+    ours = (struct store_pg_ours){.last_group = 6, .root = f[6].new_root, .prev_root = f[5].new_root};
+    assert_int_equal(verdict(&x, ours), STORE_PG_ORPHAN);
+    ours.prev_root = other;
+    assert_int_equal(verdict(&x, ours), STORE_PG_DIFFERS);
+    ours.last_group = 7;
+    assert_int_equal(verdict(&x, ours), STORE_PG_DIFFERS);
+
+    assert_int_equal(store_pg_trim(x.db, x.stream, epoch + 1, 3, soon()),
+                     ERR_OK); /* not our epoch: nothing goes */
+    assert_int_equal(rows_of(&x).n, 5);
+    assert_int_equal(store_pg_trim(x.db, x.stream, epoch, 3, soon()), ERR_OK);
+    assert_int_equal(store_pg_stream_first(x.db, x.stream, soon(), &first), ERR_OK);
+    assert_int_equal(first.group_no, 4);
+    assert_true(sha256_eq(&first.root, &f[3].new_root)); /* what it continues */
+    ours = (struct store_pg_ours){.last_group = 3, .root = f[3].new_root, .prev_root = f[2].new_root};
+    assert_int_equal(verdict(&x, ours), STORE_PG_SAME);
+    ours = (struct store_pg_ours){.last_group = 2, .root = f[2].new_root, .prev_root = f[1].new_root};
+    assert_int_equal(verdict(&x, ours), STORE_PG_STALE);
+    ours = (struct store_pg_ours){.last_group = 4, .root = other, .prev_root = f[3].new_root};
+    assert_int_equal(verdict(&x, ours), STORE_PG_ORPHAN);
+    ours.prev_root = other;
+    assert_int_equal(verdict(&x, ours), STORE_PG_DIFFERS);
+    assert_int_equal(append(&x, 'b', 100), ERR_OK); /* the stream goes on */
+    teardown(&x);
+}
+
 RT_BLOCKS
 static void a_server_that_does_not_keep_its_word_is_refused_with_a_sentence(void **state)
 {
@@ -439,12 +534,14 @@ static void when_the_primary_dies_the_group_waits_for_the_promoted_one(void **st
     teardown(&x);
 }
 
+RT_BLOCKS
 static int start(void **state)
 {
     (void)state;
     return pg_rig_start(&rig) ? 0 : -1;
 }
 
+RT_BLOCKS
 static int stop(void **state)
 {
     (void)state;
@@ -461,6 +558,8 @@ int main(void)
         cmocka_unit_test(an_old_epoch_adds_nothing_and_is_told_who_writes),
         cmocka_unit_test(a_group_that_continues_another_root_is_refused_and_both_roots_are_named),
         cmocka_unit_test(a_lease_is_one_holders_until_the_databases_clock_says_otherwise),
+        cmocka_unit_test(leases_are_listed_by_the_beginning_of_their_streams),
+        cmocka_unit_test(a_journals_end_is_compared_and_only_its_last_frame_may_be_an_orphan),
         cmocka_unit_test(a_broken_connection_is_resolved_by_looking),
         cmocka_unit_test(a_row_that_was_stored_but_not_acknowledged_is_found_and_not_doubled),
         cmocka_unit_test(an_orphan_is_set_aside_and_the_journal_goes_on_before_it),
