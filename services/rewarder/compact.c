@@ -1,12 +1,12 @@
 #include "services/rewarder/compact.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/str.h"
+#include "services/rewarder/line.h"
 
 /* What stays of one run: lines, borrowed from the log. */
 struct kept {
@@ -23,7 +23,7 @@ struct fold {
     struct bytes last_end;
 };
 
-enum { ARENA_CHUNK = 64 * 1024 };
+enum { ARENA_CHUNK = 64 * 1024, LINE_BYTES = 256 * 1024 };
 
 static struct bytes key_of(struct fold *f, struct str tenant, struct str epoch)
 {
@@ -64,41 +64,35 @@ static void end(struct fold *f, struct bytes key, struct kept *k, uint64_t n, st
         f->last_end = line;
 }
 
-static enum err take(struct fold *f, const json_t *o, struct bytes line)
+static enum err take(struct fold *f, const struct rewarder_line *l, struct bytes text)
 {
-    const json_t *t = json_object_get(o, "t"), *e = json_object_get(o, "e"), *op = json_object_get(o, "op");
-    uint64_t n = (uint64_t)json_integer_value(json_object_get(o, "n"));
-    if (!json_is_string(t) || !json_is_string(e) || !json_is_string(op))
-        return ERR_CORRUPT;
-    struct str what = {json_string_value(op), json_string_length(op)};
-    struct bytes key = key_of(f, str_of(json_string_value(t), json_string_length(t)),
-                              str_of(json_string_value(e), json_string_length(e)));
+    struct bytes key = key_of(f, l->tenant, l->epoch);
     if (!key.p)
         return ERR_NO_MEMORY;
     struct kept *k = map_get(&f->runs, key);
-    if (n > f->last_n) {
-        f->last_n = n;
+    if (l->n > f->last_n) {
+        f->last_n = l->n;
         f->last_end = (struct bytes){NULL, 0};
     }
-    if (str_eq(what, STR("sealed")) || (!k && str_eq(what, STR("quarantined"))))
-        return make(f, key, line);
+    if (str_eq(l->op, STR("sealed")) || (!k && str_eq(l->op, STR("quarantined"))))
+        return make(f, key, text);
     if (!k) {
         /* The end of a run that an earlier fold dropped: it is there for its number. */
-        if (str_eq(what, STR("discarded")) && n >= f->last_n)
-            f->last_end = line;
+        if (str_eq(l->op, STR("discarded")) && l->n >= f->last_n)
+            f->last_end = text;
         return ERR_OK;
     }
-    if (str_eq(what, STR("discarded"))) {
-        end(f, key, k, n, line);
-    } else if (str_eq(what, STR("settled"))) {
-        k->settled = line;
+    if (str_eq(l->op, STR("discarded"))) {
+        end(f, key, k, l->n, text);
+    } else if (str_eq(l->op, STR("settled"))) {
+        k->settled = text;
         k->status = (struct bytes){NULL, 0};
-    } else if (str_eq(what, STR("quarantined"))) {
-        k->status = line;
-    } else if (str_eq(what, STR("released"))) {
-        k->status = k->settled.p ? line : (struct bytes){NULL, 0};
-    } else if (str_eq(what, STR("swept"))) {
-        k->swept = line;
+    } else if (str_eq(l->op, STR("quarantined"))) {
+        k->status = text;
+    } else if (str_eq(l->op, STR("released"))) {
+        k->status = k->settled.p ? text : (struct bytes){NULL, 0};
+    } else if (str_eq(l->op, STR("swept"))) {
+        k->swept = text;
     } else {
         return ERR_CORRUPT; /* a newer version wrote it: dropping it could lose something */
     }
@@ -107,16 +101,18 @@ static enum err take(struct fold *f, const json_t *o, struct bytes line)
 
 static enum err take_all(struct fold *f, struct bytes frames)
 {
+    struct arena scratch;
+    struct rewarder_line line;
+    struct bytes text;
     enum err e = ERR_OK;
+    arena_init(&scratch, LINE_BYTES, LINE_BYTES);
     for (size_t at = 0; at < frames.n && e == ERR_OK;) {
-        struct bytes line;
-        json_error_t why;
-        if (!rewarder_log_next(frames, &at, &line))
-            return ERR_CORRUPT;
-        json_t *o = json_loadb((const char *)line.p, line.n, JSON_REJECT_DUPLICATES, &why);
-        e = o ? take(f, o, line) : ERR_CORRUPT;
-        json_decref(o);
+        arena_reset(&scratch);
+        e = rewarder_log_next(frames, &at, &text) ? rewarder_line_read(text, &scratch, &line) : ERR_CORRUPT;
+        if (e == ERR_OK)
+            e = take(f, &line, text);
     }
+    arena_fini(&scratch);
     return e;
 }
 

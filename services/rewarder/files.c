@@ -10,7 +10,7 @@
 #include "base/hex.h"
 #include "store/file_replace.h"
 
-enum { LOG_LINE_MAX = 64 * 1024, COMPACT_ABOVE = 4 << 20 };
+enum { LOG_LINE_MAX = 64 * 1024, COMPACT_ABOVE = 4 << 20, READ_MAX = 16 * 1024 };
 
 static void join(const struct rewarder_files *f, const char *name, char out[STORE_PATH_MAX])
 {
@@ -130,7 +130,7 @@ enum err rewarder_file_load(struct rewarder_files *f, const char *path, struct r
         return e;
     e = store_file_size(file, &n);
     if (e == ERR_OK)
-        e = n && store_file_fd(file) >= 0 ? map_file(file, n, out) : read_file(file, n, out);
+        e = n > READ_MAX && store_file_fd(file) >= 0 ? map_file(file, n, out) : read_file(file, n, out);
     store_file_close(file);
     return e;
 }

@@ -33,7 +33,7 @@ struct rewarder_files {
     uint64_t compact_above; /* smaller logs are left alone */
 };
 
-/* A whole file: mapped when the disk has descriptors, read otherwise. Keep the struct until rewarder_file_unload(). */
+/* A whole file: mapped when it is large and the disk has descriptors, read otherwise. Keep the struct until rewarder_file_unload(). */
 struct rewarder_file {
     struct bytes bytes;
     void *mapping; /* munmap, or NULL: free bytes.p */

@@ -2,68 +2,65 @@
  * What a start learns from the disk: registry.log line by line, then run directories that are sealed but not listed (the
  * process died between the seal and its line), dry and shadow runs, then the inputs.
  */
-#include <jansson.h>
 #include <stdio.h>
 
 #include "base/check.h"
 #include "base/hex.h"
-#include "base/money.h"
+#include "base/json_read.h"
 #include "base/str.h"
 #include "services/rewarder/compact.h"
+#include "services/rewarder/line.h"
 #include "services/rewarder/rewarder.h"
 
-static struct str text_of(const json_t *o, const char *name)
-{
-    const json_t *v = json_object_get(o, name);
-    return (struct str){json_string_value(v), json_string_length(v)};
-}
-
-static bool hash_of(const json_t *o, const char *name, struct sha256 *out)
-{
-    struct str s = text_of(o, name);
-    return s.p && sha256_parse(s, out) == ERR_OK;
-}
-
-static uint64_t number_of(const json_t *o, const char *name)
-{
-    return (uint64_t)json_integer_value(json_object_get(o, name));
-}
-
-static bool amount_of(const json_t *o, const char *name, wide_u128 *out)
-{
-    struct money m;
-    struct str s = text_of(o, name);
-    if (!s.p || money_parse(s, &m) != ERR_OK)
-        return false;
-    *out = m.units;
-    return true;
-}
+enum { ARENA_BYTES = 256 * 1024, META_BYTES = 8192 };
 
 static void copy_text(char *out, size_t cap, struct str s)
 {
     snprintf(out, cap, "%.*s", (int)(s.p ? s.n : 0), s.p ? s.p : "");
 }
 
-static enum err add_sealed(struct rewarder *r, const json_t *o, struct str tenant, struct str epoch)
+/* ---- registry.log ---- */
+
+struct replay {
+    struct rewarder *r;
+    struct arena arena; /* one line's */
+    uint64_t dead_max;  /* bytes of lines that a fold might drop: at least what it would */
+};
+
+/* One line, and how long its frame is. */
+struct entry {
+    const struct rewarder_line *line;
+    uint32_t bytes;
+};
+
+static enum err add_sealed(struct rewarder *r, const struct entry *en)
 {
-    struct rewarder_run *run = rewarder_run_create(tenant, epoch, false), *holder;
+    const struct rewarder_line *l = en->line;
+    struct rewarder_run *run = rewarder_run_create(l->tenant, l->epoch, false), *holder;
     if (!run)
         return ERR_NO_MEMORY;
+    bool ok = l->has_run_key && l->has_cid && l->has_digest && l->has_manifest && l->has_root &&
+              l->has_policy_hash && l->has_declared && l->has_pool && l->has_payouts && l->has_dust;
     struct rewarder_run_info *i = &run->info; /* not shared yet */
     i->state = REWARDER_SEALED;
-    i->n = number_of(o, "n");
+    i->n = l->n;
+    i->log_bytes = en->bytes;
     i->has_key = i->maybe_sent = true;
-    i->paid = number_of(o, "paid");
-    i->leaves = number_of(o, "leaves");
-    i->sealed_at_ms = (int64_t)number_of(o, "sealed_at");
-    copy_text(i->policy_id, sizeof i->policy_id, text_of(o, "policy_id"));
-    i->pool.from_balance = json_is_true(json_object_get(o, "from_balance"));
-    i->pool.ledger_seq = number_of(o, "ledger_seq");
-    bool ok = hash_of(o, "run_key", &i->run_key) && hash_of(o, "cid", &i->inputs_cid) &&
-              hash_of(o, "digest", &i->digest) && hash_of(o, "manifest", &i->manifest_digest) &&
-              hash_of(o, "root", &i->root) && hash_of(o, "policy_hash", &i->policy_hash) &&
-              amount_of(o, "declared", &i->pool.declared) && amount_of(o, "pool", &i->amount) &&
-              amount_of(o, "payouts", &i->payouts) && amount_of(o, "dust", &i->dust);
+    i->run_key = l->run_key;
+    i->inputs_cid = l->cid;
+    i->digest = l->digest;
+    i->manifest_digest = l->manifest;
+    i->root = l->root;
+    i->policy_hash = l->policy_hash;
+    copy_text(i->policy_id, sizeof i->policy_id, l->policy_id);
+    i->pool = (struct rewarder_pool){
+        .declared = l->declared.units, .from_balance = l->from_balance, .ledger_seq = l->ledger_seq};
+    i->amount = l->pool.units;
+    i->payouts = l->payouts.units;
+    i->dust = l->dust.units;
+    i->paid = l->paid;
+    i->leaves = l->leaves;
+    i->sealed_at_ms = l->sealed_at;
     enum err e = ok ? rewarder_registry_claim(&r->registry, run, &holder) : ERR_CORRUPT;
     if (e == ERR_EXISTS) {
         rewarder_run_unref(holder);
@@ -76,33 +73,34 @@ static enum err add_sealed(struct rewarder *r, const json_t *o, struct str tenan
 /* Lines say what happened; the state table is not asked again, the disk is the truth. */
 static void apply_line(struct rewarder_run_info *i, void *arg)
 {
-    const json_t *o = arg;
-    struct str op = text_of(o, "op");
-    if (str_eq(op, STR("quarantined"))) {
+    const struct entry *en = arg;
+    const struct rewarder_line *l = en->line;
+    i->log_bytes += en->bytes;
+    if (str_eq(l->op, STR("quarantined"))) {
         i->state = REWARDER_QUARANTINED;
-        copy_text(i->cause, sizeof i->cause, text_of(o, "kind"));
-        copy_text(i->reason, sizeof i->reason, text_of(o, "reason"));
-        i->since_ms = (int64_t)number_of(o, "at");
-    } else if (str_eq(op, STR("released"))) {
+        copy_text(i->cause, sizeof i->cause, l->kind);
+        copy_text(i->reason, sizeof i->reason, l->reason);
+        i->since_ms = l->at;
+    } else if (str_eq(l->op, STR("released"))) {
         i->state = REWARDER_SEALED;
-    } else if (str_eq(op, STR("settled"))) {
+    } else if (str_eq(l->op, STR("settled"))) {
         i->state = REWARDER_SETTLED;
-        i->settled_at_ms = (int64_t)number_of(o, "settled_at");
-        i->seq_first = number_of(o, "seq_first");
-        i->seq_last = number_of(o, "seq_last");
+        i->settled_at_ms = l->settled_at;
+        i->seq_first = l->seq_first;
+        i->seq_last = l->seq_last;
         i->chunks_done = rewarder_chunk_count(i->leaves);
-    } else if (str_eq(op, STR("swept"))) {
+    } else if (str_eq(l->op, STR("swept"))) {
         i->swept = true;
     }
 }
 
-static enum err add_breach(struct rewarder *r, json_t *o, struct str tenant, struct str epoch)
+static enum err add_breach(struct rewarder *r, struct entry *en)
 {
-    struct rewarder_run *run = rewarder_run_create(tenant, epoch, false), *holder;
+    struct rewarder_run *run = rewarder_run_create(en->line->tenant, en->line->epoch, false), *holder;
     if (!run)
         return ERR_NO_MEMORY;
-    run->info.n = number_of(o, "n");
-    apply_line(&run->info, o);
+    run->info.n = en->line->n;
+    apply_line(&run->info, en);
     enum err e = rewarder_registry_claim(&r->registry, run, &holder);
     if (e == ERR_EXISTS)
         rewarder_run_unref(holder);
@@ -110,34 +108,66 @@ static enum err add_breach(struct rewarder *r, json_t *o, struct str tenant, str
     return e == ERR_EXISTS ? ERR_CORRUPT : e;
 }
 
-static enum err replay_object(struct rewarder *r, json_t *o)
+static enum err replay_entry(struct replay *p, struct entry *en)
 {
-    struct str tenant = text_of(o, "t"), epoch = text_of(o, "e"), op = text_of(o, "op");
-    if (number_of(o, "n") >=
-        r->registry.next_n) /* also of a run of which only the end is left: no task runs yet */
-        r->registry.next_n = number_of(o, "n") + 1;
-    if (!tenant.p || !rewarder_is_tenant(tenant) || !epoch.p || !rewarder_is_epoch(epoch) || !op.p)
+    struct rewarder *r = p->r;
+    const struct rewarder_line *l = en->line;
+    if (!rewarder_is_tenant(l->tenant) || !rewarder_is_epoch(l->epoch))
         return ERR_CORRUPT;
-    if (str_eq(op, STR("sealed")))
-        return add_sealed(r, o, tenant, epoch);
-    struct rewarder_run *run = rewarder_registry_find(&r->registry, tenant, epoch, false);
-    if (!run) /* a breach is quarantined without ever having been sealed */
-        return str_eq(op, STR("quarantined")) ? add_breach(r, o, tenant, epoch) : ERR_OK;
-    if (str_eq(op, STR("discarded")))
+    if (l->n >= r->registry.next_n) /* also of a run of which only the end is left: no task runs yet */
+        r->registry.next_n = l->n + 1;
+    if (str_eq(l->op, STR("sealed")))
+        return add_sealed(r, en);
+    struct rewarder_run *run = rewarder_registry_find(&r->registry, l->tenant, l->epoch, false);
+    if (!run && str_eq(l->op, STR("quarantined")))
+        return add_breach(r, en); /* quarantined without ever having been sealed */
+    p->dead_max += en->bytes;
+    if (!run)
+        return ERR_OK;
+    if (str_eq(l->op, STR("discarded"))) {
+        p->dead_max += run->info.log_bytes;
         rewarder_registry_forget(&r->registry, run);
-    else
-        rewarder_run_edit(&r->registry, run, apply_line, o);
+    } else {
+        if ((str_eq(l->op, STR("settled")) && !run->info.settled_at_ms) || str_eq(l->op, STR("swept")))
+            p->dead_max -= en->bytes; /* these stay */
+        rewarder_run_edit(&r->registry, run, apply_line, en);
+    }
     rewarder_run_unref(run);
     return ERR_OK;
 }
 
-static enum err replay_line(void *ctx, struct bytes line)
+static enum err replay_line(void *ctx, struct bytes text)
 {
-    json_error_t why;
-    json_t *o = json_loadb((const char *)line.p, line.n, JSON_REJECT_DUPLICATES, &why);
-    enum err e = o ? replay_object(ctx, o) : ERR_CORRUPT;
-    json_decref(o);
-    return e;
+    struct replay *p = ctx;
+    struct rewarder_line line;
+    struct entry en = {&line, (uint32_t)text.n + 8};
+    arena_reset(&p->arena);
+    enum err e = rewarder_line_read(text, &p->arena, &line);
+    return e == ERR_OK ? replay_entry(p, &en) : e;
+}
+
+enum err rewarder_tidy_log(struct rewarder *r)
+{
+    uint64_t saved;
+    enum err e = rewarder_log_compact(&r->files, &saved);
+    if (saved)
+        obs_log(r->log, OBS_INFO, "registry.compacted", OBS_U64("bytes", r->files.log_end),
+                OBS_U64("saved", saved), OBS_END);
+    else if (e != ERR_OK)
+        obs_log(r->log, OBS_ERROR, "registry.compacted", OBS_ERR(e), OBS_END);
+    return r->files.log ? ERR_OK : e; /* the old log still serves */
+}
+
+static enum err replay_log(struct rewarder *r) RT_BLOCKS
+{
+    struct replay p = {.r = r};
+    arena_init(&p.arena, ARENA_BYTES, ARENA_BYTES);
+    enum err e = rewarder_log_replay(&r->files, replay_line, &p);
+    arena_fini(&p.arena);
+    if (e != ERR_OK)
+        return e;
+    r->files.log_alive = r->files.log_end > p.dead_max ? r->files.log_end - p.dead_max : 0;
+    return rewarder_tidy_log(r);
 }
 
 /* ---- sealed, but not listed ---- */
@@ -247,31 +277,54 @@ static enum err visit_runs(struct rewarder *r, bool dry) RT_BLOCKS
 
 /* ---- inputs ---- */
 
+struct meta {
+    struct str tenant, epoch, dims;
+    struct sha256 digest;
+    uint64_t bytes, rows;
+    int64_t stored_at;
+    bool ndjson;
+};
+
+static const struct json_field meta_fields[] = {
+    JSON_REQ(struct meta, digest, JSON_KIND_HASH),
+    JSON_REQ(struct meta, tenant, JSON_KIND_STR, .max = REWARDER_NAME_MAX),
+    JSON_REQ(struct meta, epoch, JSON_KIND_STR, .max = REWARDER_NAME_MAX),
+    JSON_REQ(struct meta, dims, JSON_KIND_RAW),
+    JSON_REQ(struct meta, bytes, JSON_KIND_U64),
+    JSON_REQ(struct meta, rows, JSON_KIND_U64),
+    JSON_DEF(struct meta, stored_at, JSON_KIND_I64),
+    JSON_DEF(struct meta, ndjson, JSON_KIND_BOOL),
+    JSON_END,
+};
+
+/* Facts that cannot be read are as good as none: the input is fetched or uploaded again. */
 static enum err read_meta(struct rewarder *r, const struct sha256 *cid) RT_BLOCKS
 {
     char path[STORE_PATH_MAX];
     struct rewarder_file file;
     struct rewarder_input in = {.cid = *cid};
-    json_error_t why;
+    struct meta m = {.stored_at = 0};
+    struct json_error why;
+    struct arena arena;
     rewarder_path_input(&r->files, cid, ".meta", path);
     enum err e = rewarder_file_load(&r->files, path, &file);
     if (e != ERR_OK)
         return e;
-    json_t *o = json_loadb((const char *)file.bytes.p, file.bytes.n, JSON_REJECT_DUPLICATES, &why);
+    arena_init(&arena, META_BYTES, META_BYTES);
+    bool ok =
+        json_read_dto_lax(file.bytes, meta_fields, &m, &arena, &why) == ERR_OK && m.dims.n < sizeof in.dims;
     rewarder_file_unload(&file);
-    char *dims = json_dumps(json_object_get(o, "dims"), JSON_COMPACT);
-    bool ok = dims && hash_of(o, "digest", &in.digest) && text_of(o, "tenant").p && text_of(o, "epoch").p;
     if (ok) {
-        copy_text(in.tenant, sizeof in.tenant, text_of(o, "tenant"));
-        copy_text(in.epoch, sizeof in.epoch, text_of(o, "epoch"));
-        snprintf(in.dims, sizeof in.dims, "%s", dims);
-        in.bytes = number_of(o, "bytes");
-        in.rows = number_of(o, "rows");
-        in.stored_at_ms = (int64_t)number_of(o, "stored_at");
-        in.ndjson = json_is_true(json_object_get(o, "ndjson"));
+        in.digest = m.digest;
+        copy_text(in.tenant, sizeof in.tenant, m.tenant);
+        copy_text(in.epoch, sizeof in.epoch, m.epoch);
+        copy_text(in.dims, sizeof in.dims, m.dims);
+        in.bytes = m.bytes;
+        in.rows = m.rows;
+        in.stored_at_ms = m.stored_at;
+        in.ndjson = m.ndjson;
     }
-    free(dims);
-    json_decref(o);
+    arena_fini(&arena);
     return ok ? rewarder_registry_add_input(&r->registry, &in) : ERR_OK;
 }
 
@@ -307,24 +360,10 @@ static enum err finish_sweeps(struct rewarder *r) RT_BLOCKS
     return e;
 }
 
-enum err rewarder_tidy_log(struct rewarder *r)
-{
-    uint64_t saved;
-    enum err e = rewarder_log_compact(&r->files, &saved);
-    if (saved)
-        obs_log(r->log, OBS_INFO, "registry.compacted", OBS_U64("bytes", r->files.log_end),
-                OBS_U64("saved", saved), OBS_END);
-    else if (e != ERR_OK)
-        obs_log(r->log, OBS_ERROR, "registry.compacted", OBS_ERR(e), OBS_END);
-    return r->files.log ? ERR_OK : e; /* the old log still serves */
-}
-
 enum err rewarder_recover(struct rewarder *r)
 {
     char dir[STORE_PATH_MAX];
-    enum err e = rewarder_log_replay(&r->files, replay_line, r);
-    if (e == ERR_OK)
-        e = rewarder_tidy_log(r);
+    enum err e = replay_log(r);
     if (e == ERR_OK)
         e = finish_sweeps(r);
     if (e == ERR_OK)

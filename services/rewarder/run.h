@@ -43,6 +43,7 @@ struct rewarder_run_info {
     uint64_t chunks_done, seq_first, seq_last;
     bool maybe_sent; /* some unit may have left in an earlier life */
     bool recheck;
+    uint32_t log_bytes; /* of its lines, when known from registry.log */
     bool swept; /* settled, and its files are gone: the line in registry.log keeps the epoch claimed */
 };
 

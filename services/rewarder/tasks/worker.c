@@ -250,6 +250,19 @@ static bool give_back(struct turn *t, enum err e)
     return true;
 }
 
+/* The job is over without a result because its thread had to stop: for the second time, or for a reason of its own. */
+static void fail_interrupted(struct turn *t)
+{
+    struct rewarder_run *run = t->it->run;
+    bool late = deadline_passed(deadline_at_ns(run->deadline_ns));
+    const char *why = late                      ? "the deadline passed"
+                      : svc_draining(t->r->svc) ? "the service is shutting down"
+                      : t->it->attempts > 0 && rt_task_canceled(t->self)
+                          ? "two workers failed while they had it"
+                          : "the computation was interrupted";
+    rewarder_run_fail(t->r, run, late ? ERR_TIMEOUT : ERR_CANCELED, why, NULL);
+}
+
 /* The result is on its way to the writer; the emitter is told, and waits for the seal. */
 static void hand_over(struct turn *t, struct rewarder_outcome *o) RT_BLOCKS
 {
@@ -260,7 +273,11 @@ static void hand_over(struct turn *t, struct rewarder_outcome *o) RT_BLOCKS
     enum err e = send_result(r, o);
     if (e != ERR_OK) {
         rewarder_outcome_destroy(r, o);
-        if (!give_back(t, e))
+        if (give_back(t, e))
+            return;
+        if (e == ERR_CANCELED)
+            fail_interrupted(t);
+        else
             rewarder_run_fail(r, run, ERR_UNAVAILABLE, "the result could not be written in time", NULL);
         return;
     }
@@ -331,9 +348,7 @@ static void compute_rows(struct turn *t, const struct rewarder_rows *rows) RT_BL
     } else if (give_back(t, e)) {
         ;
     } else if (e == ERR_CANCELED) {
-        bool late = deadline_passed(deadline_at_ns(run->deadline_ns));
-        rewarder_run_fail(r, run, late ? ERR_TIMEOUT : ERR_CANCELED,
-                          late ? "the deadline passed" : "the computation was interrupted", NULL);
+        fail_interrupted(t);
     } else {
         explain_refusal(calc, p, e, index, details, sizeof details);
         rewarder_run_fail(r, run, e, NULL, details);
@@ -353,7 +368,11 @@ static bool compute(struct turn *t) RT_BLOCKS
         e = rewarder_run_move(&r->registry, it->run, REWARDER_EV_TAKEN, NULL, NULL);
     if (e == ERR_OK)
         compute_rows(t, &in.rows);
-    else if (!give_back(t, e))
+    else if (give_back(t, e))
+        ;
+    else if (e == ERR_CANCELED)
+        fail_interrupted(t);
+    else
         rewarder_run_fail(r, it->run, e, detail, NULL);
     rewarder_file_unload(&in.file);
     if (!t->given_back)
