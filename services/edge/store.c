@@ -31,7 +31,7 @@ bool edge_store_find(struct edge_store *s, struct str name, struct edge_hit *out
     rt_lock_take(&s->refs);
     struct edge_ref *r = edge_catalog_ref(&s->catalog, name);
     if (r) {
-        r->object->last_use_s = (uint32_t)(edge_now_ms(s->e) / 1000);
+        edge_catalog_use(&s->catalog, r->object, edge_now_ms(s->e));
         *out = (struct edge_hit){.digest = r->object->digest,
                                  .size = r->object->size,
                                  .since_s = r->since_ms / 1000,
@@ -49,7 +49,7 @@ bool edge_store_has(struct edge_store *s, const struct sha256 *digest, uint64_t 
     rt_lock_take(&s->refs);
     struct edge_object *o = edge_catalog_object(&s->catalog, digest);
     if (o) {
-        o->last_use_s = (uint32_t)(edge_now_ms(s->e) / 1000);
+        edge_catalog_use(&s->catalog, o, edge_now_ms(s->e));
         *out_size = o->size;
     }
     rt_lock_release(&s->refs);

@@ -149,7 +149,28 @@ static bool low_on_space(struct edge_store *s)
 }
 
 RT_BLOCKS
-static void evict(struct edge_store *s, bool force);
+static void evict(struct edge_store *s, bool force, uint64_t spare_from);
+
+/*
+ * What was just stored counts as used now. Whoever waited for it has still to open it: returns the number of the first of these
+ * uses, so that the eviction which follows leaves them alone. One that is too large for the store goes with the next.
+ */
+static uint64_t use_stored(struct edge_store *s, struct edge_commit **list, size_t n)
+{
+    int64_t now_ms = edge_now_ms(s->e);
+    rt_lock_take(&s->refs);
+    uint64_t first = s->catalog.uses + 1;
+    for (size_t i = 0; i < n; i++) {
+        const struct edge_commit *c = list[i];
+        struct edge_object *o = NULL;
+        if (c->result == ERR_OK && (c->nameless || c->record.type == EDGE_PUT_REF))
+            o = edge_catalog_object(&s->catalog, &c->record.digest);
+        if (o)
+            edge_catalog_use(&s->catalog, o, now_ms);
+    }
+    rt_lock_release(&s->refs);
+    return first;
+}
 
 /* An object nobody has a name for; after a restart the scrub finds it again. */
 static enum err adopt(struct edge_store *s, const struct sha256 *digest, uint64_t size)
@@ -177,16 +198,20 @@ void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n
     }
     enum err e = write_records(s, records, good);
     for (size_t i = 0; i < n; i++) {
-        if (list[i]->result == ERR_OK && !list[i]->nameless)
-            list[i]->result = e;
-        else if (list[i]->tmp[0] && store_disk_unlink(s->disk, list[i]->tmp) != ERR_OK)
+        struct edge_commit *c = list[i];
+        if (c->result == ERR_OK && !c->nameless)
+            c->result = e;
+        else if (c->result != ERR_OK && c->tmp[0] && store_disk_unlink(s->disk, c->tmp) != ERR_OK)
             obs_log(svc_log(s->e->svc), OBS_WARN, "temp_left", OBS_END);
+    }
+    uint64_t spare_from = use_stored(s, list, n);
+    for (size_t i = 0; i < n; i++) {
         struct edge_commit *c = list[i];
         if (rt_oneshot_send(&c->done, c) != ERR_OK)
             obs_log(svc_log(s->e->svc), OBS_DEBUG, "commit_unwaited", OBS_END);
         edge_commit_unref(c);
     }
-    evict(s, low);
+    evict(s, low, spare_from);
 }
 
 /* ---- removal ---- */
@@ -219,11 +244,13 @@ static enum err remove_objects(struct edge_store *s, const struct sha256 *list, 
 }
 
 RT_BLOCKS
-static void evict(struct edge_store *s, bool force)
+static void evict(struct edge_store *s, bool force, uint64_t spare_from)
 {
     const struct edge_config *cfg = edge_config(s->e);
-    struct edge_limits limits = {
-        .bytes = cfg->cas_max_bytes, .objects = cfg->cas_max_objects, .force = force};
+    struct edge_limits limits = {.bytes = cfg->cas_max_bytes,
+                                 .objects = cfg->cas_max_objects,
+                                 .force = force,
+                                 .spare_from = spare_from};
     struct sha256 *gone = NULL;
     size_t n = 0;
     if (svc_amnesia(s->e->svc) && limits.bytes > cfg->cas_amnesia)
@@ -367,5 +394,5 @@ void edge_store_upkeep(struct edge_store *s, bool last)
     if (!atomic_load(&s->readonly) && s->log_bytes > COMPACT_BYTES && s->log_bytes / 2 > live &&
         rewrite_log(s) != ERR_OK)
         atomic_store(&s->readonly, true);
-    evict(s, false);
+    evict(s, false, 0);
 }

@@ -271,12 +271,20 @@ void edge_catalog_dump(const struct edge_catalog *c, struct buf *out)
     dump_touches(c, out);
 }
 
+void edge_catalog_use(struct edge_catalog *c, struct edge_object *o, int64_t now_ms)
+{
+    o->last_use_s = (uint32_t)(now_ms / 1000);
+    o->use_no = ++c->uses;
+}
+
 static int older_first(const void *a, const void *b)
 {
     const struct edge_object *x = *(const struct edge_object *const *)a,
                              *y = *(const struct edge_object *const *)b;
     if (x->last_use_s != y->last_use_s)
         return x->last_use_s < y->last_use_s ? -1 : 1;
+    if (x->use_no != y->use_no)
+        return x->use_no < y->use_no ? -1 : 1;
     return memcmp(x->digest.b, y->digest.b, sizeof x->digest.b);
 }
 
@@ -303,10 +311,13 @@ enum err edge_catalog_victims(const struct edge_catalog *c, const struct edge_li
     }
     size_t at = 0, n = 0, gone = 0;
     void *value;
-    while (map_next(&c->objects, &at, NULL, &value))
-        all[n++] = value;
+    while (map_next(&c->objects, &at, NULL, &value)) {
+        const struct edge_object *o = value;
+        if (!limits->spare_from || o->use_no < limits->spare_from)
+            all[n++] = o;
+    }
     qsort(all, n, sizeof(*all), older_first);
-    while (gone < n && (bytes > share95(max_bytes) || n - gone > share95(limits->objects))) {
+    while (gone < n && (bytes > share95(max_bytes) || objects - gone > share95(limits->objects))) {
         bytes -= all[gone]->size;
         list[gone] = all[gone]->digest;
         gone++;

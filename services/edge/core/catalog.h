@@ -29,6 +29,7 @@ struct edge_object {
     uint64_t size;
     uint32_t last_use_s;
     uint32_t touched_s; /* last use as the log knows it */
+    uint64_t use_no;    /* which use the last one was, since the start; 0: none since then */
     struct edge_ref *refs;
 };
 
@@ -41,6 +42,7 @@ struct edge_pack_since {
 struct edge_catalog {
     struct map refs, objects, packs;
     uint64_t bytes;     /* of all objects */
+    uint64_t uses;      /* so far; numbers from 1 */
     uint64_t ref_bytes; /* of the records that a dump would write for refs and packs */
 };
 
@@ -60,13 +62,18 @@ const struct edge_pack_since *edge_catalog_pack(const struct edge_catalog *c, st
 NODISCARD enum err edge_catalog_adopt(struct edge_catalog *c, const struct sha256 *digest, uint64_t size,
                                       uint32_t last_use_s);
 
+/* Somebody asked for it, or it was just stored. Seconds alone do not say which of two uses came later. */
+void edge_catalog_use(struct edge_catalog *c, struct edge_object *o, int64_t now_ms);
+
 /*
  * The objects to remove so that at most 95 % of both limits are used, if either is exceeded (or force): ascending last
- * use, then digest. *out is freed by the caller.
+ * use (the second, then which of its uses), then digest. *out is freed by the caller.
  */
 struct edge_limits {
     uint64_t bytes, objects;
     bool force; /* no space left on the device: 5 % must go anyhow */
+    uint64_t
+        spare_from; /* what was used from this use on stays this time, whatever the limits say; 0: nothing */
 };
 NODISCARD enum err edge_catalog_victims(const struct edge_catalog *c, const struct edge_limits *limits,
                                         struct sha256 **out, size_t *out_n);

@@ -38,8 +38,9 @@ struct rig {
     struct value before[NAMES]; /* what the store said after the last whole step */
     int touched;                /* the name the step under way is about, -1: any may go */
     struct value wanted;
+    bool filled; /* the last step stored what is wanted */
     bool faulty; /* a fault is planned: reading may fail */
-    bool tight;  /* so little room that anything may be evicted, even what was just committed */
+    bool tight;  /* so little room that anything may be evicted, except what was just committed */
 };
 
 static void name_of(int i, char out[32])
@@ -120,6 +121,7 @@ static enum err fill(struct rig *r, int i) RT_BLOCKS
     edge_store_commit(s, &c, 1);
     CHECK(rt_oneshot_recv(&c->done, deadline_in_ms(1000), &value) == ERR_OK);
     err = c->result;
+    r->filled = true;
     edge_commit_unref(c);
     return err;
 }
@@ -156,6 +158,7 @@ static enum err step(struct rig *r) RT_BLOCKS
     int i = (int)rng_below(&r->rng, NAMES);
     uint64_t what = rng_below(&r->rng, 10);
     enum err err = ERR_OK;
+    r->filled = false;
     if (what < 6)
         err = fill(r, i);
     else if (what == 6)
@@ -240,7 +243,7 @@ static bool run(struct rig *r, uint64_t seed, const struct store_fault_plan *pla
             struct value now = r->touched >= 0 ? look(r, r->touched) : (struct value){0};
             if (r->touched >= 0 && err != ERR_OK && !same(&now, &r->before[r->touched]) && now.there)
                 fail_msg("a refused commit changed its name");
-            if (!r->tight && r->touched >= 0 && err == ERR_OK && r->wanted.there && !same(&now, &r->wanted))
+            if (r->touched >= 0 && err == ERR_OK && r->wanted.there && !same(&now, &r->wanted))
                 fail_msg("an acknowledged commit is not there");
             remember(r);
             r->touched = -1;
@@ -249,6 +252,9 @@ static bool run(struct rig *r, uint64_t seed, const struct store_fault_plan *pla
         check_objects(r);
         if (store_disk_faulty_is_down(r->disk))
             break;
+        struct value now = r->touched >= 0 ? look(r, r->touched) : (struct value){0};
+        if (r->filled && err == ERR_OK && !same(&now, &r->wanted))
+            fail_msg("what was just stored is gone");
         remember(r);
         r->touched = -2; /* nothing is under way */
     }

@@ -407,6 +407,41 @@ static void eviction_takes_the_least_recently_used_down_to_95_percent(void **sta
     edge_catalog_fini(&c);
 }
 
+/* The clock stands still: only the order of uses tells old from new, and what was just stored is spared altogether. */
+static void an_object_is_not_evicted_in_the_second_it_was_stored(void **state)
+{
+    struct edge_catalog c;
+    struct sha256 *gone, d[20];
+    size_t n;
+    (void)state;
+    assert_int_equal(edge_catalog_init(&c), ERR_OK);
+    for (uint32_t i = 0; i < 20; i++) {
+        sha256_of(&i, sizeof i, &d[i]);
+        assert_int_equal(edge_catalog_adopt(&c, &d[i], 100, 1000), ERR_OK);
+        edge_catalog_use(&c, edge_catalog_object(&c, &d[i]), 1000000);
+    }
+    edge_catalog_use(&c, edge_catalog_object(&c, &d[0]), 1000999); /* asked for again */
+    assert_int_equal(
+        edge_catalog_victims(&c, &(struct edge_limits){.bytes = 1999, .objects = 100}, &gone, &n), ERR_OK);
+    assert_int_equal(n, 2);
+    assert_true(sha256_eq(&gone[0], &d[1]) && sha256_eq(&gone[1], &d[2]));
+    free(gone);
+    /* One object that alone is more than the store may hold, stored by the 21st use. */
+    assert_int_equal(edge_catalog_adopt(&c, &(struct sha256){{1}}, 5000, 1000), ERR_OK);
+    edge_catalog_use(&c, edge_catalog_object(&c, &(struct sha256){{1}}), 1000000);
+    struct edge_limits tight = {.bytes = 2000, .objects = 100, .spare_from = c.uses};
+    assert_int_equal(edge_catalog_victims(&c, &tight, &gone, &n), ERR_OK);
+    assert_int_equal(n, 20); /* all others, and not it */
+    for (size_t i = 0; i < n; i++)
+        assert_false(sha256_eq(&gone[i], &(struct sha256){{1}}));
+    free(gone);
+    tight.spare_from = 0;
+    assert_int_equal(edge_catalog_victims(&c, &tight, &gone, &n), ERR_OK);
+    assert_int_equal(n, 21); /* the next time it goes too */
+    free(gone);
+    edge_catalog_fini(&c);
+}
+
 static void removing_an_object_removes_every_name_of_it(void **state)
 {
     struct edge_catalog c;
@@ -679,6 +714,7 @@ int main(void)
         cmocka_unit_test(unknown_records_with_a_good_crc_are_a_newer_version),
         cmocka_unit_test(since_never_goes_back_over_a_rollback),
         cmocka_unit_test(eviction_takes_the_least_recently_used_down_to_95_percent),
+        cmocka_unit_test(an_object_is_not_evicted_in_the_second_it_was_stored),
         cmocka_unit_test(removing_an_object_removes_every_name_of_it),
         cmocka_unit_test(paths_are_decoded_once_and_strictly),
         cmocka_unit_test(routes_are_chosen_by_the_longest_prefix),
