@@ -80,7 +80,10 @@ static void add_record(struct group *g, struct bytes record)
 
 static enum err grow_tree(struct group *g)
 {
+    enum { SOME = 256 };
     struct ledger_node_sink sink = {node_put, g};
+    struct sha256 leaves[SOME];
+    size_t n = 0;
     for (uint32_t i = 0; i < g->n_jobs; i++) {
         const struct ledger_job *job = g->jobs[i];
         for (uint32_t k = 0; k < job->n_units; k++) {
@@ -88,10 +91,16 @@ static enum err grow_tree(struct group *g)
             if (u->verdict != VERDICT_COMMITTED)
                 continue;
             add_record(g, bytes_of(u->p.record, u->p.len));
-            for (uint32_t e = 0; e < u->n; e++)
-                ledger_frontier_append(&g->l->frontier, &u->p.entries[e].leaf_hash, &sink);
+            for (uint32_t e = 0; e < u->n; e++) {
+                leaves[n++] = u->p.entries[e].leaf_hash;
+                if (n < SOME)
+                    continue;
+                ledger_frontier_append_many(&g->l->frontier, leaves, n, &sink);
+                n = 0;
+            }
         }
     }
+    ledger_frontier_append_many(&g->l->frontier, leaves, n, &sink);
     return g->node_err;
 }
 

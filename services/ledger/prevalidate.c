@@ -48,35 +48,30 @@ static enum err static_checks(struct ledger_job *job)
     return ERR_OK;
 }
 
-/* What the units of a job are written into: their records one behind the other, as the journal will have them. */
-struct workshop {
-    uint8_t *record;
-    struct core_prepared_entry *entries;
-    struct ledger_effect *fx;
-};
-
-static bool workshop_open(struct ledger_job *job, struct workshop *w)
+/* Records one behind the other, as the journal will have them. False: no memory left for this job. */
+static bool build_units(struct ledger *l, struct ledger_job *job)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < job->n_units; i++)
         bytes += ledger_record_bound(&job->units[i].u, &job->who);
-    w->record = arena_alloc(&job->arena, bytes);
-    w->entries = arena_alloc(&job->arena, job->n_entries * sizeof *w->entries);
-    w->fx = arena_alloc(&job->arena, job->n_entries * EFFECTS_PER_ENTRY * sizeof *w->fx);
-    return w->record != NULL && w->entries != NULL && w->fx != NULL;
-}
-
-static void build_unit(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u,
-                       struct workshop *w)
-{
-    u->p.record = w->record;
-    u->p.entries = w->entries;
-    u->fx = w->fx;
-    ledger_record_build(&u->u, &job->who, job->own, &u->p);
-    ledger_state_hash_names(l->state, &u->u, &u->p);
-    w->record += u->p.len;
-    w->entries += u->u.n;
-    w->fx += (size_t)u->u.n * EFFECTS_PER_ENTRY;
+    uint8_t *record = arena_alloc(&job->arena, bytes);
+    struct core_build *v = arena_alloc(&job->arena, job->n_units * sizeof *v);
+    struct core_prepared_entry *entries = arena_alloc(&job->arena, job->n_entries * sizeof *entries);
+    struct ledger_effect *fx = arena_alloc(&job->arena, job->n_entries * EFFECTS_PER_ENTRY * sizeof *fx);
+    if (record == NULL || v == NULL || entries == NULL || fx == NULL)
+        return false;
+    for (uint32_t i = 0; i < job->n_units; i++) {
+        struct ledger_job_unit *u = &job->units[i];
+        v[i] = (struct core_build){&u->u, &u->p};
+        u->p.entries = entries;
+        u->fx = fx;
+        entries += u->u.n;
+        fx += (size_t)u->u.n * EFFECTS_PER_ENTRY;
+    }
+    ledger_record_build_many(v, job->n_units, &job->who, job->own, record);
+    for (uint32_t i = 0; i < job->n_units; i++)
+        ledger_state_hash_names(l->state, &job->units[i].u, &job->units[i].p);
+    return true;
 }
 
 static void judge_capability(struct ledger *l, struct ledger_job *job, struct ledger_job_unit *u)
@@ -277,14 +272,11 @@ enum ledger_step ledger_prevalidate_step(struct ledger *l, struct ledger_job *jo
         ledger_job_refuse(job, err, NULL, NULL);
         return STEP_REFUSED;
     }
-    struct workshop w;
-    if (!name_units(job) || !workshop_open(job, &w)) {
+    if (!name_units(job) || !build_units(l, job)) {
         ledger_job_refuse(job, ERR_BUSY, "queue", "inflight");
         return STEP_REFUSED;
     }
     job->view = ledger_index_pin(&l->index);
-    for (uint32_t i = 0; i < job->n_units; i++)
-        build_unit(l, job, &job->units[i], &w);
     ledger_job_pend(&l->jobs, job);
     if (asks_anybody(l, job)) {
         job->stage = AT_CAPABILITY;

@@ -69,28 +69,49 @@ static char *put_hash(char *p, const struct sha256 *h)
     return p;
 }
 
-static struct core_key key_of(uint8_t tag, struct str s)
+static size_t key_text(uint8_t tag, struct str s, uint8_t out[CANON_KEY_TEXT])
 {
-    uint8_t text[1 + CORE_ID_MAX];
-    struct sha256 h;
-    struct core_key k;
     CHECK(s.n <= CORE_ID_MAX);
-    text[0] = tag;
+    out[0] = tag;
     if (s.n != 0)
-        memcpy(text + 1, s.p, s.n);
-    sha256_of(text, 1 + s.n, &h);
-    memcpy(&k, h.b, sizeof k);
+        memcpy(out + 1, s.p, s.n);
+    return 1 + s.n;
+}
+
+struct core_key ledger_canon_key_of(const struct sha256 *h)
+{
+    struct core_key k;
+    memcpy(&k, h->b, sizeof k);
     return k;
+}
+
+static struct core_key key_of(const uint8_t *text, size_t n)
+{
+    struct sha256 h;
+    sha256_of(text, n, &h);
+    return ledger_canon_key_of(&h);
+}
+
+size_t ledger_canon_idem_text(struct str idem_id, uint8_t out[CANON_KEY_TEXT])
+{
+    return key_text(1, idem_id, out);
+}
+
+size_t ledger_canon_id_text(struct str id, uint8_t out[CANON_KEY_TEXT])
+{
+    return key_text(2, id, out);
 }
 
 struct core_key ledger_canon_idem_key(struct str idem_id)
 {
-    return key_of(1, idem_id);
+    uint8_t text[CANON_KEY_TEXT];
+    return key_of(text, ledger_canon_idem_text(idem_id, text));
 }
 
 struct core_key ledger_canon_id_key(struct str id)
 {
-    return key_of(2, id);
+    uint8_t text[CANON_KEY_TEXT];
+    return key_of(text, ledger_canon_id_text(id, text));
 }
 
 void ledger_canon_tuple_id(const struct core_unit *u, char out[CANON_TUPLE_ID])
@@ -165,15 +186,22 @@ static char *put_tail_of_fp(char *p, struct str idem_id)
     return PUT(p, "\"}");
 }
 
+size_t ledger_canon_fp_text(const struct core_unit *u, char out[CANON_FP_TEXT_MAX])
+{
+    CHECK(u->n == 1);
+    char *p = PUT(out, "{\"entries\":[");
+    p = put_back(put_front(p, &u->entries[0]), &u->entries[0]);
+    *p++ = '}';
+    p = put_tail_of_fp(p, u->idem_id);
+    CHECK((size_t)(p - out) <= CANON_FP_TEXT_MAX);
+    return (size_t)(p - out);
+}
+
 void ledger_canon_fp(const struct core_unit *u, struct sha256 *out_fp)
 {
-    char text[2 * CANON_ENTRY_MAX];
+    char text[CANON_FP_TEXT_MAX];
     if (u->n == 1) { /* the common case in one pass over one buffer */
-        char *p = PUT(text, "{\"entries\":[");
-        p = put_back(put_front(p, &u->entries[0]), &u->entries[0]);
-        *p++ = '}';
-        p = put_tail_of_fp(p, u->idem_id);
-        sha256_of(text, (size_t)(p - text), out_fp);
+        sha256_of(text, ledger_canon_fp_text(u, text), out_fp);
         return;
     }
     struct sha256_ctx c;

@@ -21,6 +21,8 @@
 enum {
     CANON_ENTRY_MAX = CORE_LEAF_MAX,
     CANON_ENVELOPE_MAX = 1536,
+    CANON_FP_TEXT_MAX = 2 * CANON_ENTRY_MAX,
+    CANON_KEY_TEXT = 1 + CORE_ID_MAX,
     CANON_TUPLE_ID = 3 + 64, /* "_t:" and hex */
     CANON_CAP = 8,           /* bytes of SHA-256 of the token that are kept */
 };
@@ -47,6 +49,10 @@ static inline int core_key_cmp(struct core_key a, struct core_key b)
 
 struct core_key ledger_canon_idem_key(struct str idem_id);
 struct core_key ledger_canon_id_key(struct str id);
+/* The same in two halves, for callers that hash many at once: what is hashed, and the key from its hash. */
+size_t ledger_canon_idem_text(struct str idem_id, uint8_t out[CANON_KEY_TEXT]);
+size_t ledger_canon_id_text(struct str id, uint8_t out[CANON_KEY_TEXT]);
+struct core_key ledger_canon_key_of(const struct sha256 *h);
 
 /* Who brought a unit; kid.n = 0 for what the ledger makes itself (then cap is absent too). */
 struct core_caller {
@@ -58,6 +64,8 @@ struct core_caller {
 void ledger_canon_tuple_id(const struct core_unit *u, char out[CANON_TUPLE_ID]);
 
 void ledger_canon_fp(const struct core_unit *u, struct sha256 *out_fp);
+size_t ledger_canon_fp_text(const struct core_unit *u,
+                            char out[CANON_FP_TEXT_MAX]); /* of a unit of one entry */
 size_t ledger_canon_envelope(const struct core_unit *u, const struct core_caller *who,
                              const struct sha256 *fp, char out[CANON_ENVELOPE_MAX]);
 size_t ledger_canon_leaf(const struct core_entry *e, const struct sha256 *unit, char out[CORE_LEAF_MAX]);

@@ -42,6 +42,47 @@ void ledger_frontier_append(struct ledger_frontier *f, const struct sha256 *leaf
     f->n++;
 }
 
+enum { STRETCH = 64 }; /* leaves taken level by level; what lies between stays in the nearest cache */
+
+/*
+ * `v` holds k nodes of a level, the first of them at `index`; v[-1] is free. A node that waits for its right sibling since before
+ * stands left of them; one that still waits at the end is kept in the frontier. What is left is hashed in pairs, in place.
+ */
+static void append_stretch(struct ledger_frontier *f, struct sha256 *v, size_t k,
+                           const struct ledger_node_sink *sink)
+{
+    uint64_t index = f->n;
+    f->n += k;
+    for (unsigned level = 0; k > 0; level++) {
+        CHECK(level < MERKLE_LEVELS);
+        for (size_t i = 0; sink != NULL && i < k; i++)
+            sink->put(sink->ctx, level, index + i, &v[i]);
+        if (index & 1) {
+            *--v = f->h[level];
+            index--;
+            k++;
+        }
+        if (k & 1)
+            f->h[level] = v[k - 1];
+        k /= 2;
+        sha256_of_pairs(1, v, k, v + 1); /* one place further, so that the next level has its v[-1] too */
+        v++;
+        index /= 2;
+    }
+}
+
+void ledger_frontier_append_many(struct ledger_frontier *f, const struct sha256 *leaves, size_t n,
+                                 const struct ledger_node_sink *sink)
+{
+    struct sha256 room[1 + STRETCH];
+    for (size_t done = 0; done < n;) {
+        size_t some = n - done < STRETCH ? n - done : STRETCH;
+        memcpy(room + 1, leaves + done, some * sizeof *room);
+        append_stretch(f, room + 1, some, sink);
+        done += some;
+    }
+}
+
 void ledger_frontier_root(const struct ledger_frontier *f, struct sha256 *out_root)
 {
     if (f->n == 0) {

@@ -43,6 +43,15 @@ size_t ledger_record_bound(const struct core_unit *u, const struct core_caller *
 void ledger_record_build(const struct core_unit *u, const struct core_caller *who, bool own,
                          struct core_prepared *out);
 
+/* The same for units of one caller, faster than one by one. Their records go one behind the other to `record`, which has the sum of
+ * the bounds; out->record is set, out->entries (n of its unit each) is the caller's. */
+struct core_build {
+    const struct core_unit *u;
+    struct core_prepared *out;
+};
+void ledger_record_build_many(const struct core_build *v, uint32_t n, const struct core_caller *who,
+                              bool own, uint8_t *record);
+
 /* One record, read back. */
 struct core_record {
     struct str idem_id, kid, meta;

@@ -90,6 +90,37 @@ static void roots_are_those_of_the_definition(void **state)
     }
 }
 
+static void same_node(void *ctx, unsigned level, uint64_t index, const struct sha256 *h)
+{
+    uint64_t *next = ctx; /* per level */
+    assert_int_equal(index, next[level]++);
+    assert_true(sha256_eq(h, &levels[level][index]));
+}
+
+/* However the leaves are cut into stretches: the same nodes, each once and in order, the same frontier. */
+static void leaves_appended_in_stretches_give_the_same_nodes(void **state)
+{
+    (void)state;
+    struct rng r;
+    rng_seed(&r, 7);
+    for (unsigned round = 0; round < 6; round++) {
+        struct ledger_frontier f;
+        uint64_t next[MERKLE_LEVELS] = {0};
+        struct ledger_node_sink sink = {same_node, next};
+        ledger_frontier_init(&f);
+        while (f.n < LEAVES) {
+            uint64_t some = rng_below(&r, round % 2 == 0 ? 5 : 700);
+            some = some > LEAVES - f.n ? LEAVES - f.n : some;
+            ledger_frontier_append_many(&f, levels[0] + f.n, some, &sink);
+            struct sha256 root;
+            ledger_frontier_root(&f, &root);
+            assert_true(sha256_eq(&root, &roots[f.n]));
+        }
+        for (unsigned i = 0; i < LEVELS; i++)
+            assert_int_equal(next[i], (uint64_t)LEAVES >> i);
+    }
+}
+
 static void check_inclusion(uint64_t index, uint64_t size)
 {
     struct sha256 path[MERKLE_PATH_MAX];
@@ -154,6 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(roots_are_those_of_the_definition),
+        cmocka_unit_test(leaves_appended_in_stretches_give_the_same_nodes),
         cmocka_unit_test(every_proof_of_every_small_tree_verifies),
         cmocka_unit_test(random_proofs_of_large_trees_verify),
     };

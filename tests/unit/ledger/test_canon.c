@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -285,6 +286,92 @@ static void a_record_reads_back_and_every_flipped_bit_is_noticed(void **state)
     free(scratch);
 }
 
+/* Units of one and of several entries mixed, more than one wave of them: every hash is what its text says, one at a time. */
+static void units_built_together_are_those_built_one_by_one(void **state)
+{
+    (void)state;
+    enum { UNITS = 21, ENTRIES = 19 };
+    static struct core_entry e[UNITS][ENTRIES];
+    static struct core_prepared_entry pe[UNITS][ENTRIES];
+    static struct core_prepared p[UNITS];
+    static struct core_unit u[UNITS];
+    static char names[UNITS][ENTRIES][2][32];
+    static uint8_t together[UNITS * ENTRIES * 1024];
+    struct core_build v[UNITS];
+    for (uint32_t i = 0; i < UNITS; i++) {
+        uint32_t n = i % 3 == 2 ? 1 + i % ENTRIES : 1;
+        for (uint32_t k = 0; k < n; k++) {
+            int a = snprintf(names[i][k][0], 32, "id-%u-%u", i, k),
+                b = snprintf(names[i][k][1], 32, "ref-%u", k);
+            e[i][k] = k % 2 == 0 ? pay_entry() : hold_entry();
+            e[i][k].id = str_of(names[i][k][0], (size_t)a);
+            if (k % 5 == 3) {
+                e[i][k].kind = CORE_RELEASE;
+                e[i][k].ref_id = str_of(names[i][k][1], (size_t)b);
+            }
+        }
+        u[i] = (struct core_unit){.idem_id = e[i][0].id, .entries = e[i], .n = n};
+        p[i] = (struct core_prepared){.entries = pe[i]};
+        v[i] = (struct core_build){&u[i], &p[i]};
+    }
+    ledger_record_build_many(v, UNITS, &caller, false, together);
+    const uint8_t *at = together;
+    for (uint32_t i = 0; i < UNITS; i++) {
+        char text[CANON_ENVELOPE_MAX];
+        struct sha256 fp, unit, leaf_hash;
+        ledger_canon_fp(&u[i], &fp);
+        sha256_of(text, ledger_canon_envelope(&u[i], &caller, &fp, text), &unit);
+        assert_true(sha256_eq(&fp, &p[i].fp));
+        assert_true(sha256_eq(&unit, &p[i].unit));
+        assert_true(core_key_eq(p[i].idem_key, ledger_canon_idem_key(u[i].idem_id)));
+        assert_ptr_equal(p[i].record, at);
+        at += p[i].len;
+        struct core_record r;
+        struct str leaf;
+        assert_int_equal(ledger_record_parse(bytes_of(p[i].record, p[i].len), &r), ERR_OK);
+        assert_int_equal(r.n, u[i].n);
+        for (uint32_t k = 0; k < u[i].n; k++) {
+            char expected[CORE_LEAF_MAX];
+            size_t n = ledger_canon_leaf(&e[i][k], &unit, expected);
+            assert_true(ledger_record_next_leaf(&r.bundle, &leaf));
+            assert_int_equal(leaf.n, n);
+            assert_memory_equal(leaf.p, expected, n);
+            ledger_merkle_leaf(bytes_of(expected, n), &leaf_hash);
+            assert_true(sha256_eq(&leaf_hash, &pe[i][k].leaf_hash));
+            assert_true(core_key_eq(pe[i][k].id_key, ledger_canon_id_key(e[i][k].id)));
+            struct core_key none = {{0, 0}};
+            assert_true(core_key_eq(pe[i][k].ref_key,
+                                    e[i][k].ref_id.n != 0 ? ledger_canon_id_key(e[i][k].ref_id) : none));
+        }
+    }
+}
+
+/* Such a record cannot be built, but a disk can hold anything, with a good checksum too. */
+static void a_leaf_with_an_id_that_is_too_long_is_damage_and_no_bug(void **state)
+{
+    (void)state;
+    char id[CORE_ID_MAX + 1], leaf[CORE_LEAF_MAX], scratch[CORE_LEAF_MAX];
+    uint8_t record[4096] = {0};
+    memset(id, 'x', sizeof id);
+    struct core_entry e = pay_entry(), back[1];
+    struct sha256 unit = {{0}};
+    e.id = str_of(id, sizeof id);
+    size_t n = ledger_canon_leaf(&e, &unit, leaf);
+    le16_put(record + 4, 1);
+    record[6] = record[7] = 1;
+    memcpy(record + RECORD_HEADER, "ik", 2);
+    be16_put(record + RECORD_HEADER + 2, (uint16_t)n);
+    memcpy(record + RECORD_HEADER + 4, leaf, n);
+    le32_put(record, (uint32_t)(RECORD_HEADER + 4 + n));
+    struct core_prepared_entry pe[1];
+    struct core_prepared p = {.entries = pe};
+    struct core_unit u;
+    struct core_caller who;
+    assert_int_equal(
+        ledger_record_decode(bytes_of(record, RECORD_HEADER + 4 + n), back, scratch, &u, &who, &p),
+        ERR_CORRUPT);
+}
+
 static void leaves_are_read_back_only_in_their_canonical_form(void **state)
 {
     (void)state;
@@ -327,6 +414,8 @@ int main(void)
         cmocka_unit_test(three_entries_have_the_published_roots_proofs_and_note),
         cmocka_unit_test(two_groups_have_the_published_frames),
         cmocka_unit_test(a_record_reads_back_and_every_flipped_bit_is_noticed),
+        cmocka_unit_test(units_built_together_are_those_built_one_by_one),
+        cmocka_unit_test(a_leaf_with_an_id_that_is_too_long_is_damage_and_no_bug),
         cmocka_unit_test(leaves_are_read_back_only_in_their_canonical_form),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
