@@ -409,8 +409,11 @@ struct loader {
 static enum err load_item(struct loader *l, const uint8_t *move)
 {
     const uint8_t *p = l->items + (size_t)l->done * MAILBOX_IDX_ITEM;
-    if (l->done + AHEAD < l->n) {
-        const uint8_t *soon = p + (size_t)AHEAD * MAILBOX_IDX_ITEM;
+    if (l->done + 2 * AHEAD < l->n) {
+        const uint8_t *soon = p + (size_t)AHEAD * MAILBOX_IDX_ITEM,
+                      *later = soon + (size_t)AHEAD * MAILBOX_IDX_ITEM;
+        mailbox_index_prefetch_place(&l->s->by_id, later + 16);
+        mailbox_index_prefetch_place(&l->s->by_key, later + 32);
         mailbox_index_prefetch(&l->s->by_id, soon + 16);
         mailbox_index_prefetch(&l->s->by_key, soon + 32);
     }

@@ -116,8 +116,11 @@ enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t 
     atomic_store(&l->readonly, l->shard.readonly);
     atomic_store(&l->active_segment, l->log.active_segment);
     atomic_store(&l->sealed_every_ms, INT64_C(3600000));
-    if (!l->shard.readonly && store_journal_wants_spare(l->log.journal)) {
-        e = store_journal_prepare_spare(l->log.journal);
+    if (!l->shard.readonly &&
+        !mailbox_log_has_room(&l->log)) { /* otherwise the rebalancer has time to look */
+        e = store_journal_adopt_spares(l->log.journal);
+        if (e == ERR_OK && store_journal_wants_spare(l->log.journal))
+            e = store_journal_prepare_spare(l->log.journal);
         atomic_store(&l->disk_full, e == ERR_NO_SPACE);
         if (e == ERR_NO_SPACE)
             e = ERR_OK;

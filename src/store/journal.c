@@ -285,6 +285,29 @@ enum err store_journal_prepare_spares(struct store_journal *j, unsigned want)
     return e;
 }
 
+enum err store_journal_adopt_spares(struct store_journal *j)
+{
+    CHECK_MAGIC(j, STORE_JOURNAL_MAGIC);
+    enum err e = store_journal_failed(j) ? ERR_CLOSED : ERR_OK;
+    for (size_t i = 0; e == ERR_OK && i < STORE_SPARES_MAX; i++) {
+        struct journal_spare *s = &j->spare[i];
+        struct store_file *file;
+        bool dsync;
+        int none = SPARE_NONE;
+        if (!atomic_compare_exchange_strong_explicit(&s->state, &none, SPARE_MAKING, memory_order_acquire,
+                                                     memory_order_acquire))
+            continue;
+        e = journal__adopt_spare(j, journal__spare_names[i], &file, &dsync);
+        if (e == ERR_OK)
+            journal__set_spare(s, file, dsync);
+        else
+            atomic_store_explicit(&s->state, SPARE_NONE, memory_order_release);
+        if (e == ERR_NOT_FOUND)
+            e = ERR_OK;
+    }
+    return e;
+}
+
 /* --- append --- */
 
 static enum err fail_closed(struct store_journal *j)

@@ -64,6 +64,7 @@ struct store_journal_config {
     bool direct;              /* O_DIRECT | O_DSYNC when the file system allows it */
     bool read_only;           /* for tools: no write at all, a torn tail is only reported */
     bool accept_damage;       /* corruption opens the journal read-only instead of failing */
+    bool spares_later;        /* open leaves the spares it finds to store_journal_adopt_spares */
     struct store_resume resume;
     /*
      * Oldest segment to be found, when its file may be packed; 0: the oldest file. In an empty directory: the number of the first
@@ -130,6 +131,11 @@ bool store_journal_wants_spare(const struct store_journal *j);
 enum { STORE_SPARES_MAX = 2 };
 NODISCARD enum err store_journal_prepare_spares(struct store_journal *j, unsigned want) RT_BLOCKS;
 unsigned store_journal_spares(const struct store_journal *j); /* ready ones */
+/*
+ * Takes the spares that lie there, reading each to be sure that it is blank (one that is not goes). With `spares_later` the thread
+ * that prepares spares calls it once: a start is then not held up by reading empty files.
+ */
+NODISCARD enum err store_journal_adopt_spares(struct store_journal *j) RT_BLOCKS;
 
 struct store_room store_journal_room(const struct store_journal *j);
 bool store_journal_fits(const struct store_journal *j, size_t payload_len);

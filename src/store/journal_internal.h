@@ -92,6 +92,9 @@ NODISCARD enum err journal__open_for_write(struct store_journal *j, const char *
                                            struct store_file **out, bool *out_dsync) RT_BLOCKS;
 void journal__set_room(struct store_journal *j);
 void journal__set_spare(struct journal_spare *s, struct store_file *file, bool dsync);
+/* Opens a spare that is there and blank. ERR_NOT_FOUND: there is none, or it was not blank and is gone now. */
+NODISCARD enum err journal__adopt_spare(struct store_journal *j, const char *name,
+                                        struct store_file **out_file, bool *out_dsync) RT_BLOCKS;
 NODISCARD enum err journal__add_segment(struct store_journal *j, const struct store_segment *info,
                                         bool packed);
 

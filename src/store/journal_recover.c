@@ -320,40 +320,56 @@ static enum err walk_all(struct journal_walk *w, struct tail *t, uint32_t last) 
 
 /* --- what is needed to write on --- */
 
-static enum err adopt_one(struct store_journal *j, size_t slot) RT_BLOCKS
+/* The torn-tail rule rests on spares being zero: look, rather than believe. */
+static enum err is_blank(struct store_journal *j, const char *path, bool *out_blank) RT_BLOCKS
 {
-    char path[STORE_PATH_MAX];
     struct store_stat st;
-    store_path_join(path, j->dir, journal__spare_names[slot]);
-    enum err e = store_disk_stat(j->cfg.disk, path, &st);
-    if (e)
-        return e;
     struct store_file *f;
-    bool usable = st.bytes == j->cfg.layout.segment_bytes;
-    e = store_file_open(j->cfg.disk, path, STORE_READ, &f);
+    enum err e = store_disk_stat(j->cfg.disk, path, &st);
+    if (e == ERR_OK)
+        e = store_file_open(j->cfg.disk, path, STORE_READ, &f);
     if (e)
         return e;
-    /* The torn-tail rule rests on spares being zero: look, rather than believe. */
+    bool blank = st.bytes == j->cfg.layout.segment_bytes;
     uint8_t *page = malloc(STORE_WINDOW_BYTES);
     if (!page)
         e = ERR_NO_MEMORY;
-    for (uint64_t at = 0; e == ERR_OK && usable && at < st.bytes;) {
+    for (uint64_t at = 0; e == ERR_OK && blank && at < st.bytes;) {
         size_t n = st.bytes - at < STORE_WINDOW_BYTES ? (size_t)(st.bytes - at) : STORE_WINDOW_BYTES;
         e = store_file_read_all(f, page, n, at);
-        usable = e == ERR_OK && store_is_zero(page, n);
+        blank = e == ERR_OK && store_is_zero(page, n);
         at += n;
     }
     free(page);
     store_file_close(f);
+    *out_blank = blank;
+    return e;
+}
+
+enum err journal__adopt_spare(struct store_journal *j, const char *name, struct store_file **out_file,
+                              bool *out_dsync)
+{
+    char path[STORE_PATH_MAX];
+    bool blank;
+    store_path_join(path, j->dir, name);
+    enum err e = is_blank(j, path, &blank);
     if (e)
         return e;
-    if (!usable)
-        return store_file_remove(j->cfg.disk, path);
+    if (!blank) {
+        e = store_file_remove(j->cfg.disk, path);
+        return e ? e : ERR_NOT_FOUND;
+    }
+    return journal__open_for_write(j, path, out_file, out_dsync);
+}
+
+static enum err adopt_one(struct store_journal *j, size_t slot) RT_BLOCKS
+{
+    struct store_file *f;
     bool dsync;
-    e = journal__open_for_write(j, path, &f, &dsync);
+    enum err e = journal__adopt_spare(j, journal__spare_names[slot], &f, &dsync);
     if (e == ERR_OK)
         journal__set_spare(&j->spare[slot], f, dsync);
-    return e;
+    return e == ERR_NOT_FOUND ? ERR_OK : e;
 }
 
 static enum err adopt_spares(struct store_journal *j, const struct found *x) RT_BLOCKS
@@ -365,7 +381,7 @@ static enum err adopt_spares(struct store_journal *j, const struct found *x) RT_
         e = store_disk_unlink(j->cfg.disk, path);
     }
     for (size_t i = 0; e == ERR_OK && i < STORE_SPARES_MAX; i++)
-        if (x->spare[i])
+        if (x->spare[i] && !j->cfg.spares_later)
             e = adopt_one(j, i);
     return e;
 }

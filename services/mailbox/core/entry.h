@@ -16,11 +16,12 @@
  * and moves to the forget wheel when the heap gives it up.
  *
  * Threads     One writer, no readers.
- * Memory      Slabs of 1 MiB on demand, given back only by fini. A free entry is reused first.
+ * Memory      Slabs of 2 MiB on demand, given back only by fini. A free entry is reused first.
  */
 #ifndef RON_MAILBOX_CORE_ENTRY_H
 #define RON_MAILBOX_CORE_ENTRY_H
 
+#include "base/huge.h"
 #include "services/mailbox/core/ids.h"
 
 enum mailbox_state {
@@ -61,7 +62,7 @@ struct mailbox_entry {
 };
 _Static_assert(sizeof(struct mailbox_entry) == 80, "an entry is 80 bytes");
 
-enum { MAILBOX_SLAB_ENTRIES = 1048576 / 80 };
+enum { MAILBOX_SLAB_ENTRIES = HUGE_BYTES / 80 };
 
 struct mailbox_slabs {
     struct mailbox_entry **slab;
@@ -81,36 +82,5 @@ static inline struct mailbox_entry *mailbox_entry_at(const struct mailbox_slabs 
 {
     return &s->slab[index / MAILBOX_SLAB_ENTRIES][index % MAILBOX_SLAB_ENTRIES];
 }
-
-/*
- * Index of entries by msg_id or by digest: 4096 partitions of open addressing, u32 each. A partition grows by half
- * when it is 0.8 full, so the load stays over 0.53 (15 bytes for both) and no single insertion rehashes more than 1/4096 of the table.
- *
- * The low `bits` of a slot are the entry; what is left above them holds bits of the key's hash, so that a walk over a run of
- * slots touches the entries (each a cache miss) only where the key is all but certain to be there. When an entry needs another
- * bit, its partition gives one up.
- */
-enum { MAILBOX_INDEX_PARTS = 4096 };
-struct mailbox_index_part {
-    uint32_t *slot;
-    uint32_t cap;
-    uint32_t n : 26, bits : 6;
-};
-struct mailbox_index {
-    const struct mailbox_slabs *slabs;
-    size_t key_offset; /* of the 16-byte key inside an entry */
-    size_t n;
-    struct mailbox_index_part part[MAILBOX_INDEX_PARTS];
-};
-
-void mailbox_index_init(struct mailbox_index *x, const struct mailbox_slabs *slabs, size_t key_offset);
-void mailbox_index_fini(struct mailbox_index *x);
-uint32_t mailbox_index_find(const struct mailbox_index *x, const uint8_t key[16]); /* 0 = absent */
-NODISCARD enum err mailbox_index_add(struct mailbox_index *x, uint32_t entry); /* the key must be absent */
-void mailbox_index_remove(struct mailbox_index *x, uint32_t entry);            /* must be present */
-void mailbox_index_prefetch(const struct mailbox_index *x, const uint8_t key[16]);
-/* Room for n keys at once, so that a start does not grow the table step by step. */
-NODISCARD enum err mailbox_index_reserve(struct mailbox_index *x, size_t n);
-size_t mailbox_index_bytes(const struct mailbox_index *x);
 
 #endif

@@ -25,8 +25,10 @@ enum err mailbox_shard_init(struct mailbox_shard *s, uint16_t no, const struct m
     s->lazy_since_us = INT64_MAX;
     rng_seed(&s->rng, seed);
     mailbox_slabs_init(&s->slabs);
-    mailbox_index_init(&s->by_id, &s->slabs, offsetof(struct mailbox_entry, msg_id));
-    mailbox_index_init(&s->by_key, &s->slabs, offsetof(struct mailbox_entry, digest));
+    mailbox_index_init(&s->by_id, &s->slabs, offsetof(struct mailbox_entry, msg_id), rng_u64(&s->rng));
+    mailbox_index_init(&s->by_key, &s->slabs, offsetof(struct mailbox_entry, digest), rng_u64(&s->rng));
+    for (uint32_t i = 0; i < MAILBOX_IDS_AHEAD; i++)
+        s->ids_ahead[i] = rng_u64(&s->rng);
     mailbox_wheel_init(&s->timers, &s->slabs, now.mono_us);
     mailbox_wheel_init(&s->forget, &s->slabs, now.mono_us);
     mailbox_rec_w_init(&s->group, group_memory, MAILBOX_GROUP_MEMORY);
@@ -477,11 +479,23 @@ static enum err topic_for_send(struct mailbox_shard *s, const struct mailbox_sen
     return ERR_OK;
 }
 
+/* The random part of ids is drawn a few sends ahead, so that the place in the index is in the cache when the id is used. */
+static uint64_t random_for_id(struct mailbox_shard *s)
+{
+    uint32_t at = s->ids_at++, half = (at + MAILBOX_IDS_AHEAD / 2) % MAILBOX_IDS_AHEAD;
+    uint64_t *next = &s->ids_ahead[at % MAILBOX_IDS_AHEAD], random = *next;
+    *next = rng_u64(&s->rng);
+    mailbox_index_prefetch_place(&s->by_id,
+                                 mailbox_id_make(0, 0, *next).b); /* its last eight bytes decide */
+    mailbox_index_prefetch(&s->by_id, mailbox_id_make(0, 0, s->ids_ahead[half]).b);
+    return random;
+}
+
 static struct uuid fresh_id(struct mailbox_shard *s, uint64_t ts_ms, uint16_t bucket)
 {
     struct uuid id;
     do
-        id = mailbox_id_make(ts_ms, bucket, rng_u64(&s->rng));
+        id = mailbox_id_make(ts_ms, bucket, random_for_id(s));
     while (mailbox_index_find(&s->by_id, id.b));
     return id;
 }

@@ -18,6 +18,7 @@
 
 #include "base/rng.h"
 #include "services/mailbox/core/history.h"
+#include "services/mailbox/core/index.h"
 #include "services/mailbox/core/policy.h"
 #include "services/mailbox/core/record.h"
 #include "services/mailbox/core/topic.h"
@@ -103,6 +104,8 @@ struct mailbox_pending {
     uint32_t entry, at;
 };
 
+enum { MAILBOX_IDS_AHEAD = 16 };
+
 struct mailbox_shard {
     uint16_t no;
     bool readonly; /* records are no longer kept: only settling goes on */
@@ -113,6 +116,8 @@ struct mailbox_shard {
     struct mailbox_now now;
     struct mailbox_slabs slabs;
     struct mailbox_index by_id, by_key;
+    uint64_t ids_ahead[MAILBOX_IDS_AHEAD];
+    uint32_t ids_at;
     struct mailbox_wheel timers, forget;
     struct mailbox_topics topics;
     struct mailbox_history history;
@@ -161,7 +166,11 @@ struct mailbox_sent {
     struct sha256 chain; /* of a new message */
     enum mailbox_refusal refusal;
 };
-/* Fetches what a send under this key will look at: a hint, a few sends ahead of it. */
+/* Fetch what a send under this key will look at: hints, sixteen and eight sends ahead of it. */
+static inline void mailbox_shard_send_later(const struct mailbox_shard *s, const struct mailbox_digest *d)
+{
+    mailbox_index_prefetch_place(&s->by_key, d->b);
+}
 static inline void mailbox_shard_send_soon(const struct mailbox_shard *s, const struct mailbox_digest *d)
 {
     mailbox_index_prefetch(&s->by_key, d->b);

@@ -5,7 +5,8 @@
  *   index  writes the index file of the oldest sealed segment that has none: what its worker collected, or by reading it;
  *   strip  takes a segment's file away when its audit time is over and its worker agrees that nothing in it waits;
  *   drop   takes the index of a stripped segment away when its worker agrees that no key in it is remembered;
- *   scrub  reads the next sealed segment again, at storage.scrub_rate, checking every frame, payload and record.
+ *   scrub  reads the next sealed segment again, at storage.scrub_rate, checking every frame, payload and record; from a minute
+ *          after the start on, when those who waited for it have been served.
  *
  * Bytes that are wrong make the shard read-only: the flag `damaged` tells its worker.
  */
@@ -17,7 +18,13 @@
 #include "services/mailbox/mailbox.h"
 #include "store/file_replace.h"
 
-enum { EVERY_MS = 50, KEEP_EVERY = 4, BUSY_SEGMENT_MS = 5000, SCRUB_PIECE = 1 << 20 };
+enum {
+    EVERY_MS = 50,
+    KEEP_EVERY = 4,
+    BUSY_SEGMENT_MS = 5000,
+    SCRUB_PIECE = 1 << 20,
+    SCRUB_AFTER_MS = 60000
+};
 
 /* ---- spares ---- */
 
@@ -278,13 +285,18 @@ static void show_bytes(struct mailbox *mb)
     obs_gauge_set(OBS_GAUGE_OF(mb->m[MAILBOX_M_storage_bytes], "live"), live);
 }
 
-/* A restarted rebalancer, and a start, find out what files there are. */
+/* A restarted rebalancer, and a start, find out what files there are and take over the spares. */
 static void look_around(struct mailbox *mb) RT_BLOCKS
 {
+    int64_t rest_ms = mailbox_config(mb)->storage_scrub_every;
     for (uint16_t i = 0; i < mb->shards; i++) {
         struct mailbox_lane *l = &mb->lanes[i];
         struct mailbox_idx_files f;
         l->keeping = (struct mailbox_keeping){.indexed_to = l->log.indexed_to};
+        l->keeping.scrub_at_ns =
+            clock_mono_ns(mb->clock) + (rest_ms < SCRUB_AFTER_MS ? rest_ms : SCRUB_AFTER_MS) * 1000000;
+        if (!atomic_load(&l->readonly) && store_journal_adopt_spares(l->log.journal) != ERR_OK)
+            obs_log(svc_log(mb->svc), OBS_WARN, "storage.no_spare", OBS_U64("shard", l->no), OBS_END);
         if (mailbox_idx_list(svc_disk(mb->svc), l->dir, &f) != ERR_OK || !f.first_idx)
             continue;
         l->keeping.oldest_idx = f.first_idx;

@@ -154,13 +154,21 @@ static void work_through(struct mailbox_lane *l, struct mailbox_now now) RT_BLOC
             mailbox_worker__recv(l, now, j);
             continue;
         }
-        struct mailbox_send_item *ahead = j->send; /* a few items before the one being sent */
-        for (int i = 0; ahead && i < SEND_AHEAD; i++, ahead = ahead->next)
-            mailbox_shard_send_soon(&l->shard, &ahead->in.digest);
+        struct mailbox_send_item *soon = j->send,
+                                 *later; /* a few items before the one being sent, and a few more */
+        for (int i = 0; soon && i < SEND_AHEAD; i++, soon = soon->next)
+            mailbox_shard_send_soon(&l->shard, &soon->in.digest);
+        later = soon;
+        for (int i = 0; later && i < SEND_AHEAD; i++, later = later->next)
+            mailbox_shard_send_later(&l->shard, &later->in.digest);
         for (struct mailbox_send_item *it = j->send; it; it = it->next) {
-            if (ahead) {
-                mailbox_shard_send_soon(&l->shard, &ahead->in.digest);
-                ahead = ahead->next;
+            if (soon) {
+                mailbox_shard_send_soon(&l->shard, &soon->in.digest);
+                soon = soon->next;
+            }
+            if (later) {
+                mailbox_shard_send_later(&l->shard, &later->in.digest);
+                later = later->next;
             }
             if (mailbox_shard_group_full(
                     &l->shard)) { /* the rest of a large batch waits for the next group */

@@ -1,4 +1,4 @@
-/* Timer wheel, slabs and index: the structures under the shard. */
+/* Timer wheel, slabs and fair share: the structures under the shard. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,39 +105,6 @@ static void many_timers_fire_once_each_in_bounded_steps(void **state)
     free(ids);
 }
 
-static void the_index_finds_what_is_there_and_nothing_else(void **state)
-{
-    (void)state;
-    enum { N = 300000 };
-    struct mailbox_slabs slabs;
-    struct mailbox_index *x = malloc(sizeof *x);
-    assert_non_null(x);
-    mailbox_slabs_init(&slabs);
-    mailbox_index_init(x, &slabs, offsetof(struct mailbox_entry, msg_id));
-    struct rng r;
-    rng_seed(&r, 7);
-    for (uint32_t k = 1; k <= N; k++) {
-        uint32_t i;
-        assert_int_equal(mailbox_slabs_alloc(&slabs, &i), ERR_OK);
-        struct mailbox_entry *e = mailbox_entry_at(&slabs, i);
-        e->state = MAILBOX_READY;
-        e->msg_id = mailbox_id_make(k, (uint16_t)(k & 4095), rng_u64(&r));
-        assert_int_equal(mailbox_index_add(x, i), ERR_OK);
-    }
-    for (uint32_t i = 1; i <= N; i += 2)
-        mailbox_index_remove(x, i);
-    for (uint32_t i = 1; i <= N; i++)
-        assert_int_equal(mailbox_index_find(x, mailbox_entry_at(&slabs, i)->msg_id.b), i % 2 ? 0 : i);
-    assert_int_equal(x->n, N / 2);
-    for (uint32_t i = 1; i <= N; i += 2)
-        assert_int_equal(mailbox_index_add(x, i), ERR_OK);
-    assert_true(mailbox_index_bytes(x) <
-                N * 8 + sizeof *x); /* two of these and an entry stay under 96 bytes a message */
-    mailbox_index_fini(x);
-    mailbox_slabs_fini(&slabs);
-    free(x);
-}
-
 struct job {
     struct mailbox_fair_node n;
     int id;
@@ -196,7 +163,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_timer_fires_at_its_microsecond_and_not_before),
         cmocka_unit_test(many_timers_fire_once_each_in_bounded_steps),
-        cmocka_unit_test(the_index_finds_what_is_there_and_nothing_else),
         cmocka_unit_test(a_hot_topic_does_not_hold_up_quiet_ones),
         cmocka_unit_test(a_topic_holds_no_more_than_its_share),
     };

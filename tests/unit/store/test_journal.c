@@ -494,6 +494,28 @@ static void a_spare_that_is_not_zero_is_thrown_away(void **state)
 }
 
 RT_BLOCKS
+static void spares_left_for_later_are_taken_when_asked_for_and_only_if_blank(void **state)
+{
+    (void)state;
+    struct fixture x;
+    setup_faulty(&x);
+    x.cfg.spares_later = true;
+    assert_int_equal(store_journal_open(&x.cfg, on_frame, &x, &x.report, &x.j), ERR_OK);
+    assert_int_equal(store_journal_prepare_spares(x.j, 2), ERR_OK);
+    assert_int_equal(store_journal_prepare_spares(x.j, 2), ERR_OK);
+    assert_int_equal(reopen(&x), ERR_OK);
+    assert_int_equal(store_journal_spares(x.j), 0);
+    assert_int_equal(store_journal_adopt_spares(x.j), ERR_OK);
+    assert_int_equal(store_journal_spares(x.j), 2);
+    assert_int_equal(store_journal_adopt_spares(x.j), ERR_OK); /* once more does no harm */
+    assert_int_equal(store_disk_faulty_flip(x.disk, "j/spare.seg", 20000, 5), ERR_OK);
+    assert_int_equal(reopen(&x), ERR_OK);
+    assert_int_equal(store_journal_adopt_spares(x.j), ERR_OK);
+    assert_int_equal(store_journal_spares(x.j), 1);
+    teardown(&x);
+}
+
+RT_BLOCKS
 static void two_spares_are_used_one_after_the_other_and_survive_a_restart(void **state)
 {
     (void)state;
@@ -631,6 +653,7 @@ int main(void)
         cmocka_unit_test(packed_segments_are_read_and_replayed_through_their_owner),
         cmocka_unit_test(a_real_disk_keeps_it_with_and_without_direct_io),
         cmocka_unit_test(a_spare_that_is_not_zero_is_thrown_away),
+        cmocka_unit_test(spares_left_for_later_are_taken_when_asked_for_and_only_if_blank),
         cmocka_unit_test(two_spares_are_used_one_after_the_other_and_survive_a_restart),
         cmocka_unit_test(the_memory_sink_is_the_same_journal_until_it_is_full),
         cmocka_unit_test(writer_keeper_and_readers_work_side_by_side),

@@ -1,0 +1,170 @@
+/* The index of a shard's entries: found or not, through every way a bucket grows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "services/mailbox/core/index.h"
+
+#define FACTOR UINT64_C(0x9E3779B97F4A7C15)
+
+struct table {
+    struct mailbox_slabs slabs;
+    struct mailbox_index x;
+};
+
+static struct table *table(void)
+{
+    struct table *t = malloc(sizeof *t);
+    assert_non_null(t);
+    mailbox_slabs_init(&t->slabs);
+    mailbox_index_init(&t->x, &t->slabs, offsetof(struct mailbox_entry, msg_id), FACTOR);
+    return t;
+}
+
+static void end(struct table *t)
+{
+    mailbox_index_fini(&t->x);
+    mailbox_slabs_fini(&t->slabs);
+    free(t);
+}
+
+static uint32_t entry(struct table *t, struct uuid id)
+{
+    uint32_t i;
+    assert_int_equal(mailbox_slabs_alloc(&t->slabs, &i), ERR_OK);
+    mailbox_entry_at(&t->slabs, i)->state = MAILBOX_READY;
+    mailbox_entry_at(&t->slabs, i)->msg_id = id;
+    return i;
+}
+
+static uint32_t find(const struct table *t, uint32_t i)
+{
+    return mailbox_index_find(&t->x, mailbox_entry_at(&t->slabs, i)->msg_id.b);
+}
+
+/* The id whose hash is h: the factor is odd, so it has an inverse modulo 2^64. */
+static struct uuid id_hashed(uint64_t h)
+{
+    uint64_t inverse = FACTOR;
+    for (int k = 0; k < 6; k++)
+        inverse *= 2 - FACTOR * inverse;
+    struct uuid id = {{0}};
+    le64_put(id.b + 8, h * inverse);
+    return id;
+}
+
+static void the_index_finds_what_is_there_and_nothing_else(void **state)
+{
+    (void)state;
+    enum { N = 300000 };
+    struct table *t = table();
+    struct rng r;
+    rng_seed(&r, 7);
+    for (uint32_t k = 1; k <= N; k++)
+        assert_int_equal(
+            mailbox_index_add(&t->x, entry(t, mailbox_id_make(k, (uint16_t)(k & 4095), rng_u64(&r)))),
+            ERR_OK);
+    for (uint32_t i = 1; i <= N; i += 2)
+        mailbox_index_remove(&t->x, i);
+    for (uint32_t i = 1; i <= N; i++)
+        assert_int_equal(find(t, i), i % 2 ? 0 : i);
+    assert_int_equal(t->x.n, N / 2);
+    for (uint32_t i = 1; i <= N; i += 2)
+        assert_int_equal(mailbox_index_add(&t->x, i), ERR_OK);
+    for (uint32_t i = 1; i <= N; i++)
+        assert_int_equal(find(t, i), i);
+    end(t);
+}
+
+static void two_of_them_and_an_entry_stay_under_95_bytes_a_message(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {100000, 150000, 220000, 300000, 400000};
+    struct table *t = table();
+    struct rng r;
+    rng_seed(&r, 8);
+    uint32_t n = 0;
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        for (; n < sizes[k]; n++)
+            assert_int_equal(mailbox_index_add(&t->x, entry(t, mailbox_id_make(n, 0, rng_u64(&r)))),
+                             ERR_OK);
+        double each = (double)(mailbox_index_bytes(&t->x) - sizeof t->x) / n;
+        print_message("%u keys: %.2f bytes each\n", n, each);
+        assert_true(each < 7.4);
+    }
+    end(t);
+}
+
+static void keys_that_share_a_long_path_are_told_apart(void **state)
+{
+    (void)state;
+    enum { BEFORE = 270000, N = 64 };
+    struct table *t = table();
+    for (uint32_t k = 0; k < BEFORE; k++) /* 19 bits for an entry leave 13 for its mark */
+        (void)entry(t, (struct uuid){{0}});
+    for (uint64_t k = 0; k < N;
+         k++) /* the first 12 + 13 bits are the same: its bucket splits until the marks are used up */
+        assert_int_equal(mailbox_index_add(&t->x, entry(t, id_hashed(UINT64_C(0xabcdef8) << 36 | k << 33))),
+                         ERR_OK);
+    for (uint32_t i = BEFORE + 1; i <= BEFORE + N; i++)
+        assert_int_equal(find(t, i), i);
+    assert_int_equal(mailbox_index_find(&t->x, id_hashed(UINT64_C(0xabcdef8) << 36 | UINT64_C(1) << 32).b),
+                     0);
+    for (uint32_t i = BEFORE + 1; i <= BEFORE + N; i++) {
+        mailbox_index_remove(&t->x, i);
+        assert_int_equal(find(t, i), 0);
+    }
+    end(t);
+}
+
+static void a_path_without_end_is_refused_and_loses_nothing(void **state)
+{
+    (void)state;
+    struct table *t = table();
+    for (uint64_t k = 0; k < MAILBOX_BUCKET_SLOTS; k++)
+        assert_int_equal(mailbox_index_add(&t->x, entry(t, id_hashed(UINT64_C(0x1234567) << 36 | k))),
+                         ERR_OK);
+    assert_int_equal(mailbox_index_add(&t->x, entry(t, id_hashed(UINT64_C(0x1234567) << 36 | 99))),
+                     ERR_NO_MEMORY);
+    assert_int_equal(mailbox_index_add(&t->x, entry(t, id_hashed(UINT64_C(0x1230000) << 36))), ERR_OK);
+    for (uint32_t i = 1; i <= MAILBOX_BUCKET_SLOTS; i++)
+        assert_int_equal(find(t, i), i);
+    assert_int_equal(find(t, MAILBOX_BUCKET_SLOTS + 1), 0);
+    assert_int_equal(find(t, MAILBOX_BUCKET_SLOTS + 2), MAILBOX_BUCKET_SLOTS + 2);
+    end(t);
+}
+
+static void room_made_beforehand_changes_nothing_that_can_be_found(void **state)
+{
+    (void)state;
+    enum { N = 200000 };
+    struct table *t = table();
+    struct rng r;
+    rng_seed(&r, 9);
+    for (uint32_t k = 0; k < N; k++) {
+        if (k == 100 || k == N / 2)
+            assert_int_equal(mailbox_index_reserve(&t->x, k * 40), ERR_OK);
+        uint32_t i = entry(t, mailbox_id_make(k, 1, rng_u64(&r)));
+        mailbox_index_prefetch(&t->x, mailbox_entry_at(&t->slabs, i)->msg_id.b);
+        assert_int_equal(mailbox_index_add(&t->x, i), ERR_OK);
+    }
+    for (uint32_t i = 1; i <= N; i++)
+        assert_int_equal(find(t, i), i);
+    end(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_index_finds_what_is_there_and_nothing_else),
+        cmocka_unit_test(two_of_them_and_an_entry_stay_under_95_bytes_a_message),
+        cmocka_unit_test(keys_that_share_a_long_path_are_told_apart),
+        cmocka_unit_test(a_path_without_end_is_refused_and_loses_nothing),
+        cmocka_unit_test(room_made_beforehand_changes_nothing_that_can_be_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
