@@ -1,7 +1,7 @@
 /*
  * From token text to capability.
  *
- *   1. SHA-256 of the text; a hit in the cache ends it here (the hot path: one hash, one short lock).
+ *   1. a hit in the cache ends it here (the hot path: a hash of the signature, one comparison, one short lock)
  *   2. decode strictly, find the key by identifier, check the chain of HMACs
  *   3. walk identifier and caveats once: token id, daily counters, rate buckets, and whether any prefix is
  * revoked
@@ -215,10 +215,11 @@ static void cap_note(struct auth_cap *cap, const struct auth_caveat *c)
     }
 }
 
-static struct auth_cap *cap_alloc(struct auth *a, const struct auth_macaroon *m, const struct auth_key *key)
+static struct auth_cap *cap_alloc(struct auth *a, struct str token, const struct auth_macaroon *m,
+                                  const struct auth_key *key)
 {
     size_t head = sizeof(struct auth_cap) + m->ncaveats * sizeof(struct auth_caveat);
-    struct auth_cap *cap = calloc(1, head + text_bytes(m));
+    struct auth_cap *cap = calloc(1, head + text_bytes(m) + token.n);
     if (cap == NULL)
         return NULL;
     cap->magic = AUTH_CAP_MAGIC;
@@ -234,6 +235,8 @@ static struct auth_cap *cap_alloc(struct auth *a, const struct auth_macaroon *m,
         cap->caveats[i].text = (struct str){text, m->caveats[i].n};
         text += m->caveats[i].n;
     }
+    memcpy(text, token.p, token.n);
+    cap->token = (struct str){text, token.n};
     return cap;
 }
 
@@ -270,6 +273,7 @@ void auth_cap_release(struct auth_cap *cap)
     if (atomic_fetch_sub_explicit(&cap->refs, 1, memory_order_acq_rel) > 1)
         return;
     cap->magic = 0;
+    explicit_bzero((char *)cap + (cap->token.p - (char *)cap), cap->token.n);
     free(cap);
 }
 
@@ -283,8 +287,9 @@ static void take_keys(struct auth *a, struct auth_keyring **out_keys, struct aut
     rt_lock_release(&a->keys_lock);
 }
 
-static enum err make_cap(struct auth *a, const struct auth_macaroon *m, const struct auth_keyring *keys,
-                         const struct auth_revoked *revoked, struct auth_cap **out)
+static enum err make_cap(struct auth *a, struct str token, const struct auth_macaroon *m,
+                         const struct auth_keyring *keys, const struct auth_revoked *revoked,
+                         struct auth_cap **out)
 {
     const struct auth_key *key = auth_keyring_find(keys, m->kid);
     if (key == NULL)
@@ -292,7 +297,7 @@ static enum err make_cap(struct auth *a, const struct auth_macaroon *m, const st
     enum err e = auth_macaroon_verify(m, (struct bytes){key->key, key->key_n});
     if (e != ERR_OK)
         return e;
-    struct auth_cap *cap = cap_alloc(a, m, key);
+    struct auth_cap *cap = cap_alloc(a, token, m, key);
     if (cap == NULL)
         return ERR_NO_MEMORY;
     e = cap_fill(cap, revoked);
@@ -304,8 +309,7 @@ static enum err make_cap(struct auth *a, const struct auth_macaroon *m, const st
     return ERR_OK;
 }
 
-static enum err verify_fresh(struct auth *a, struct str token, const struct sha256 *hash, int64_t now_ns,
-                             struct auth_cap **out)
+static enum err verify_fresh(struct auth *a, struct str token, int64_t now_ns, struct auth_cap **out)
 {
     /* Pairs with the release in auth_empty_cache: the keys below are at least as new as this number. */
     uint64_t generation = atomic_load_explicit(&a->generation, memory_order_acquire);
@@ -318,15 +322,17 @@ static enum err verify_fresh(struct auth *a, struct str token, const struct sha2
     struct auth_keyring *keys;
     struct auth_revoked *revoked;
     take_keys(a, &keys, &revoked);
-    e = make_cap(a, &m, keys, revoked, out);
+    e = make_cap(a, token, &m, keys, revoked, out);
     auth_keyring_unref(keys);
     auth_revoked_unref(revoked);
     auth_macaroon_wipe(&m);
     if (e != ERR_OK)
         return e;
-    hex_encode(hash->b, AUTH_REF_CHARS / 2, (*out)->ref);
+    struct sha256 hash;
+    sha256_of(token.p, token.n, &hash);
+    hex_encode(hash.b, AUTH_REF_CHARS / 2, (*out)->ref);
     int64_t ttl_ns = atomic_load_explicit(&a->ttl_ns, memory_order_relaxed);
-    auth_cap_cache_store(a->cache, hash, generation, now_ns + ttl_ns, now_ns, *out);
+    auth_cap_cache_store(a->cache, generation, now_ns + ttl_ns, now_ns, *out);
     return ERR_OK;
 }
 
@@ -336,12 +342,10 @@ enum err auth_verify(struct auth *a, struct str token, struct auth_cap **out_cap
     struct auth_cap *cap = NULL;
     enum err e = ERR_UNAUTHENTICATED;
     if (token.n > 0 && token.n <= AUTH_TOKEN_MAX) {
-        struct sha256 hash;
-        sha256_of(token.p, token.n, &hash);
         int64_t now_ns = clock_mono_ns(a->cfg.clock);
         uint64_t generation = atomic_load_explicit(&a->generation, memory_order_acquire);
-        cap = auth_cap_cache_find(a->cache, &hash, generation, now_ns);
-        e = cap != NULL ? ERR_OK : verify_fresh(a, token, &hash, now_ns, &cap);
+        cap = auth_cap_cache_find(a->cache, token, generation, now_ns);
+        e = cap != NULL ? ERR_OK : verify_fresh(a, token, now_ns, &cap);
     }
     if (e == ERR_OK) {
         int64_t now_ms = clock_wall_ms(a->cfg.clock);

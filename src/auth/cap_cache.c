@@ -2,15 +2,21 @@
 
 #include <stdlib.h>
 
-#include "auth/cap.h"
+#include "auth/cap_internal.h"
 #include "auth/lock_ranks.h"
 #include "base/check.h"
+#include "base/siphash.h"
 #include "rt/lock.h"
 
-enum { SHARDS = 16, WAYS = 8, SETS_MAX = 1 << 16 };
+enum {
+    SHARDS = 16,
+    WAYS = 8,
+    SETS_MAX = 1 << 16,
+    TAIL = 48, /* more than the 43 characters a signature takes in base64 */
+};
 
 struct way {
-    struct sha256 key;
+    uint64_t key;         /* of the token's end */
     struct auth_cap *cap; /* NULL: free */
     uint64_t generation;
     int64_t until_ns;
@@ -53,14 +59,25 @@ static bool stale(const struct way *w, uint64_t generation, int64_t now_ns)
     return w->generation < generation || w->until_ns <= now_ns;
 }
 
-static struct shard *shard_of(struct auth_cap_cache *c, const struct sha256 *key)
+static uint64_t key_of(struct str token)
 {
-    return &c->shards[key->b[0] % SHARDS];
+    size_t n = token.n < TAIL ? token.n : TAIL;
+    return siphash13(siphash_process_key(), token.p + token.n - n, n);
 }
 
-static struct way *set_of(const struct auth_cap_cache *c, const struct shard *s, const struct sha256 *key)
+static bool is_of(const struct way *w, uint64_t key, struct str token)
 {
-    return s->ways + (le32_get(key->b + 1) & (c->sets - 1)) * WAYS;
+    return w->cap != NULL && w->key == key && str_eq(w->cap->token, token);
+}
+
+static struct shard *shard_of(struct auth_cap_cache *c, uint64_t key)
+{
+    return &c->shards[key % SHARDS];
+}
+
+static struct way *set_of(const struct auth_cap_cache *c, const struct shard *s, uint64_t key)
+{
+    return s->ways + (key / SHARDS & (c->sets - 1)) * WAYS;
 }
 
 enum err auth_cap_cache_create(unsigned entries, struct auth_cap_cache **out)
@@ -99,16 +116,17 @@ void auth_cap_cache_destroy(struct auth_cap_cache *c)
     free(c);
 }
 
-struct auth_cap *auth_cap_cache_find(struct auth_cap_cache *c, const struct sha256 *key,
-                                     uint64_t generation, int64_t now_ns)
+struct auth_cap *auth_cap_cache_find(struct auth_cap_cache *c, struct str token, uint64_t generation,
+                                     int64_t now_ns)
 {
+    uint64_t key = key_of(token);
     struct shard *s = shard_of(c, key);
     struct way *set = set_of(c, s, key);
     struct dropped d = {.n = 0};
     struct auth_cap *found = NULL;
     rt_lock_take(&s->lock);
     for (size_t i = 0; i < WAYS; i++) {
-        if (set[i].cap == NULL || !sha256_eq(&set[i].key, key))
+        if (!is_of(&set[i], key, token))
             continue;
         if (stale(&set[i], generation, now_ns)) {
             s->stats.expired++;
@@ -127,12 +145,13 @@ struct auth_cap *auth_cap_cache_find(struct auth_cap_cache *c, const struct sha2
     return found;
 }
 
-/* The same key again, else a free way, else a stale one, else the one that would go first. */
-static struct way *way_for(struct way *set, const struct sha256 *key, uint64_t generation, int64_t now_ns)
+/* The same token again, else a free way, else a stale one, else the one that would go first. */
+static struct way *way_for(struct way *set, uint64_t key, struct str token, uint64_t generation,
+                           int64_t now_ns)
 {
     struct way *best = NULL;
     for (size_t i = 0; i < WAYS; i++)
-        if (set[i].cap != NULL && sha256_eq(&set[i].key, key))
+        if (is_of(&set[i], key, token))
             return &set[i];
     for (size_t i = 0; i < WAYS; i++)
         if (set[i].cap == NULL || stale(&set[i], generation, now_ns))
@@ -143,19 +162,20 @@ static struct way *way_for(struct way *set, const struct sha256 *key, uint64_t g
     return best;
 }
 
-void auth_cap_cache_store(struct auth_cap_cache *c, const struct sha256 *key, uint64_t generation,
-                          int64_t until_ns, int64_t now_ns, struct auth_cap *cap)
+void auth_cap_cache_store(struct auth_cap_cache *c, uint64_t generation, int64_t until_ns, int64_t now_ns,
+                          struct auth_cap *cap)
 {
+    uint64_t key = key_of(cap->token);
     struct shard *s = shard_of(c, key);
     struct dropped d = {.n = 0};
     rt_lock_take(&s->lock);
-    struct way *w = way_for(set_of(c, s, key), key, generation, now_ns);
+    struct way *w = way_for(set_of(c, s, key), key, cap->token, generation, now_ns);
     if (w->cap != NULL) {
-        if (!sha256_eq(&w->key, key) && !stale(w, generation, now_ns))
+        if (!is_of(w, key, cap->token) && !stale(w, generation, now_ns))
             s->stats.evicted++;
         drop(s, w, &d);
     }
-    *w = (struct way){*key, auth_cap_hold(cap), generation, until_ns};
+    *w = (struct way){key, auth_cap_hold(cap), generation, until_ns};
     s->stats.entries++;
     rt_lock_release(&s->lock);
     release_all(&d);

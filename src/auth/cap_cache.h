@@ -1,9 +1,9 @@
 /*
- * Bounded cache of verified capabilities, keyed by SHA-256 of the token text.
+ * Bounded cache of verified capabilities, keyed by the token text.
  *
- * Sixteen shards with a lock each; a shard is a table of sets with eight ways. A key is already a good
- * hash, so its bytes pick shard and set. A full set gives up the way that would expire first. Nothing
- * grows after init.
+ * Sixteen shards with a lock each; a shard is a table of sets with eight ways. Shard and set come from a keyed hash of the
+ * token's end: there stands the signature, which is as good as random. A hit needs the whole text to be equal. Who does not know a signature does not get as far as that comparison,
+ * so its time tells nothing. A full set gives up the way that would expire first. Nothing grows after init.
  *
  * Ownership   The cache holds one reference per entry; find hands out another.
  * Threads     Any. Locks are held for a few comparisons; capabilities are freed outside of them.
@@ -15,8 +15,8 @@
 
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/err.h"
-#include "base/sha256.h"
 
 struct auth_cap;
 struct auth_cap_cache;
@@ -27,11 +27,11 @@ struct auth_cap_cache_stats {
 
 NODISCARD enum err auth_cap_cache_create(unsigned entries, struct auth_cap_cache **out);
 void auth_cap_cache_destroy(struct auth_cap_cache *c); /* NULL is fine */
-struct auth_cap *auth_cap_cache_find(struct auth_cap_cache *c, const struct sha256 *key,
-                                     uint64_t generation, int64_t now_ns); /* NULL: a miss */
-void auth_cap_cache_store(struct auth_cap_cache *c, const struct sha256 *key, uint64_t generation,
-                          int64_t until_ns, int64_t now_ns,
-                          struct auth_cap *cap); /* takes its own reference */
+struct auth_cap *auth_cap_cache_find(struct auth_cap_cache *c, struct str token, uint64_t generation,
+                                     int64_t now_ns); /* NULL: a miss */
+/* Under the token it was made from; takes its own reference. */
+void auth_cap_cache_store(struct auth_cap_cache *c, uint64_t generation, int64_t until_ns, int64_t now_ns,
+                          struct auth_cap *cap);
 /* Drops what is older than now or than the generation. */
 void auth_cap_cache_trim(struct auth_cap_cache *c, uint64_t generation, int64_t now_ns);
 void auth_cap_cache_stats(struct auth_cap_cache *c, struct auth_cap_cache_stats *out);

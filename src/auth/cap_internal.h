@@ -49,6 +49,7 @@ struct auth_cap {
     uint32_t magic;
     atomic_uint refs; /* the last release (acq_rel) sees what the others did */
     struct auth *auth;
+    struct str token; /* what it was made from; wiped before it is freed */
     struct sha256 id;
     char kid[AUTH_KID_MAX + 1];
     char ref[AUTH_REF_CHARS];

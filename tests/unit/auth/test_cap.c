@@ -300,6 +300,32 @@ static void the_second_look_at_a_token_is_a_hit_until_its_time_is_over(void **st
     assert_int_equal(st.entries, 1);
 }
 
+/* The end of the text, where the signature stands, only finds the place in the cache. */
+static void a_known_signature_under_other_words_is_no_hit(void **state)
+{
+    struct fix *f = *state;
+    struct auth_cap *cap;
+    assert_int_equal(verify(f, AUD "|" EXP "|account in acct:alice"), ERR_OK);
+    for (size_t at = 0; at < strlen(f->token) - 43; at++) {
+        char was = f->token[at];
+        f->token[at] = was == 'A' ? 'B' : 'A';
+        if (auth_verify(f->auth, str_from_c(f->token), &cap) == ERR_OK) {
+            /* the location is a hint and not signed */
+            assert_ptr_not_equal(cap, f->cap);
+            assert_true(auth_covers(cap, AUTH_CV_ACCOUNT, STR("acct:alice")));
+            assert_false(auth_covers(cap, AUTH_CV_ACCOUNT, STR("acct:bob")));
+            auth_cap_release(cap);
+        }
+        f->token[at] = was;
+    }
+    struct auth_stats stats;
+    auth_stats(f->auth, &stats);
+    assert_int_equal(stats.hits, 0);
+    assert_int_equal(auth_verify(f->auth, str_from_c(f->token), &cap), ERR_OK);
+    assert_ptr_equal(cap, f->cap);
+    auth_cap_release(cap);
+}
+
 static void the_cache_is_bounded(void **state)
 {
     struct fix *f = *state;
@@ -661,6 +687,7 @@ int main(void)
         TEST(a_key_that_ended_ends_its_tokens),
         TEST(forged_foreign_and_broken_tokens_are_unauthenticated),
         TEST(the_second_look_at_a_token_is_a_hit_until_its_time_is_over),
+        TEST(a_known_signature_under_other_words_is_no_hit),
         TEST(the_cache_is_bounded),
         TEST(trimming_drops_what_is_too_old),
         TEST(a_spike_of_failures_empties_the_cache_once),

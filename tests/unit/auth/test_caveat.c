@@ -127,7 +127,9 @@ static void a_star_at_the_end_is_the_only_wildcard(void **state)
         {"shop-*", "shop", false, false},  {"*", "anything", true, false},
         {"*", "", false, false},           {"a", "", false, false},
         {"ab", "a", false, false},         {"a", "ab", false, false},
-        {"x,y*,z", "yes", true, false},
+        {"x,y*,z", "yes", true, false},    {"ab,abc", "abc", true, true},
+        {"abc,ab", "ab", true, true},      {"a*,b", "a*b", true, false},
+        {"ab,a", "ab,a", false, false},    {"ab*,c", "a", false, false},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct str list = str_from_c(rows[i].list), value = str_from_c(rows[i].value);
