@@ -458,6 +458,26 @@ static void heads_end_exactly_at_their_limits(void **state)
     assert_int_equal(told(&v), 431);
 }
 
+/* Values are read in blocks: no length and no place in them may hide a byte. */
+static void a_byte_is_refused_wherever_it_stands_in_a_value(void **state)
+{
+    char in[160];
+    struct verdict v;
+    (void)state;
+    for (size_t n = 1; n <= 50; n++)
+        for (size_t at = 0; at < n; at++)
+            for (unsigned byte = 0; byte < 256; byte++) {
+                size_t from = (size_t)sprintf(in, "GET / HTTP/1.1\r\nHost: h\r\nX: a");
+                memset(in + from, 'v', n);
+                in[from + at] = (char)byte;
+                memcpy(in + from + n, "z\r\n\r\n", 5);
+                read_whole(in, from + n + 5, &v);
+                bool fits = (byte >= 0x20 || byte == '\t') && byte != 0x7f;
+                if ((v.err == ERR_OK) != fits)
+                    fail_msg("byte %u at %zu of %zu", byte, at, n);
+            }
+}
+
 static void escapes_are_decoded_or_refused(void **state)
 {
     (void)state;
@@ -481,6 +501,7 @@ int main(void)
         cmocka_unit_test(the_parts_of_a_request_are_found),
         cmocka_unit_test(connection_options_decide_about_keep_alive),
         cmocka_unit_test(heads_end_exactly_at_their_limits),
+        cmocka_unit_test(a_byte_is_refused_wherever_it_stands_in_a_value),
         cmocka_unit_test(escapes_are_decoded_or_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
