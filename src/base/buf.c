@@ -52,7 +52,7 @@ static bool buf_grow(struct buf *b, size_t need)
     return true;
 }
 
-uint8_t *buf_reserve(struct buf *b, size_t n)
+uint8_t *buf_make_room(struct buf *b, size_t n)
 {
     if (b->err != ERR_OK)
         return NULL;

@@ -36,7 +36,11 @@ void buf_printf(struct buf *b, const char *format, ...) __attribute__((format(pr
 void buf_vprintf(struct buf *b, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 
 /* Room for n more bytes at the end, or NULL with the error set; buf_commit says how many were used. */
-uint8_t *buf_reserve(struct buf *b, size_t n);
+uint8_t *buf_make_room(struct buf *b, size_t n);
+static inline uint8_t *buf_reserve(struct buf *b, size_t n)
+{
+    return b->p && n <= b->cap - b->n && b->err == ERR_OK ? b->p + b->n : buf_make_room(b, n);
+}
 void buf_commit(struct buf *b, size_t n);
 
 void buf_truncate(struct buf *b, size_t n); /* n <= b->n */

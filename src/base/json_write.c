@@ -120,10 +120,30 @@ static void escape_broken(struct buf *b, struct str s)
     }
 }
 
+/* "text", which needs no escape, in one piece. */
+static void put_quoted(struct buf *b, const char *text, size_t n)
+{
+    uint8_t *at = buf_reserve(b, n + 2);
+    if (!at)
+        return;
+    at[0] = '"';
+    memcpy(at + 1, text, n);
+    at[n + 1] = '"';
+    b->n += n + 2;
+}
+
+static bool is_plain(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (class_of((uint8_t)s.p[i]) != 0)
+            return false;
+    return true;
+}
+
 static void put_text(struct buf *b, struct str s)
 {
-    if (s.n == 0) {
-        buf_put(b, "\"\"", 2);
+    if (is_plain(s)) {
+        put_quoted(b, s.n ? s.p : "", s.n);
         return;
     }
     buf_putc(b, '"');
@@ -151,24 +171,34 @@ static void put_text(struct buf *b, struct str s)
     buf_putc(b, '"');
 }
 
-static void before_key(struct json_w *w)
+static void key_begins(struct json_w *w)
 {
     CHECK(!w->after_key && (w->is_object & level(w)) && w->depth > 0);
-    comma(w);
     w->after_key = true;
 }
 
+/* ,"name": in one piece */
 void json_key(struct json_w *w, const char *name)
 {
-    before_key(w);
-    buf_putc(w->buf, '"');
-    buf_puts(w->buf, name);
-    buf_put(w->buf, "\":", 2);
+    size_t n = strlen(name), first = w->has_members & level(w) ? 0 : 1;
+    key_begins(w);
+    w->has_members |= level(w);
+    uint8_t *at = buf_reserve(w->buf, n + 4 - first);
+    if (!at)
+        return;
+    if (!first)
+        *at++ = ',';
+    *at++ = '"';
+    memcpy(at, name, n);
+    at[n] = '"';
+    at[n + 1] = ':';
+    w->buf->n += n + 4 - first;
 }
 
 void json_key_str(struct json_w *w, struct str name)
 {
-    before_key(w);
+    key_begins(w);
+    comma(w);
     put_text(w->buf, name);
     buf_putc(w->buf, ':');
 }
@@ -202,9 +232,7 @@ void json_i64(struct json_w *w, int64_t v)
 static void quoted(struct json_w *w, const char *text, size_t n)
 {
     before_value(w);
-    buf_putc(w->buf, '"');
-    buf_put(w->buf, text, n);
-    buf_putc(w->buf, '"');
+    put_quoted(w->buf, text, n);
 }
 
 void json_u64_text(struct json_w *w, uint64_t v)

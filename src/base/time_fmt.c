@@ -39,8 +39,8 @@ static int days_in_month(int year, int month)
 
 static int64_t clamp_ms(int64_t ms)
 {
-    const int64_t least = time_days_from_date(0, 1, 1) * DAY_MS;
-    const int64_t most = (time_days_from_date(9999, 12, 31) + 1) * DAY_MS - 1;
+    const int64_t least = INT64_C(-719528) * DAY_MS;    /* 0000-01-01 */
+    const int64_t most = INT64_C(2932897) * DAY_MS - 1; /* the last of 9999-12-31 */
     return ms < least ? least : ms > most ? most : ms;
 }
 
@@ -50,11 +50,16 @@ static void split(int64_t ms, int64_t *out_days, int *out_ms_of_day)
     *out_ms_of_day = (int)(ms - *out_days * DAY_MS);
 }
 
-static char *put_digits(char *at, int value, int digits)
+static char *put_two(char *at, unsigned value)
 {
-    for (int i = digits - 1; i >= 0; i--, value /= 10)
-        at[i] = (char)('0' + value % 10);
-    return at + digits;
+    at[0] = (char)('0' + value / 10);
+    at[1] = (char)('0' + value % 10);
+    return at + 2;
+}
+
+static char *put_four(char *at, unsigned value)
+{
+    return put_two(put_two(at, value / 100), value % 100);
 }
 
 void time_format_ms(int64_t wall_ms, char out[TIME_FMT_CHARS])
@@ -63,19 +68,20 @@ void time_format_ms(int64_t wall_ms, char out[TIME_FMT_CHARS])
     int ms, year, month, day;
     split(clamp_ms(wall_ms), &days, &ms);
     time_date_from_days(days, &year, &month, &day);
-    char *at = put_digits(out, year, 4);
+    char *at = put_four(out, (unsigned)year);
     *at++ = '-';
-    at = put_digits(at, month, 2);
+    at = put_two(at, (unsigned)month);
     *at++ = '-';
-    at = put_digits(at, day, 2);
+    at = put_two(at, (unsigned)day);
     *at++ = 'T';
-    at = put_digits(at, ms / 3600000, 2);
+    at = put_two(at, (unsigned)ms / 3600000);
     *at++ = ':';
-    at = put_digits(at, ms / 60000 % 60, 2);
+    at = put_two(at, (unsigned)ms / 60000 % 60);
     *at++ = ':';
-    at = put_digits(at, ms / 1000 % 60, 2);
+    at = put_two(at, (unsigned)ms / 1000 % 60);
     *at++ = '.';
-    at = put_digits(at, ms % 1000, 3);
+    *at++ = (char)('0' + ms % 1000 / 100);
+    at = put_two(at, (unsigned)ms % 100);
     *at++ = 'Z';
     *at = '\0';
 }
@@ -186,18 +192,18 @@ void time_format_http(int64_t wall_ms, char out[TIME_HTTP_CHARS])
     char *at = out + 3;
     *at++ = ',';
     *at++ = ' ';
-    at = put_digits(at, day, 2);
+    at = put_two(at, (unsigned)day);
     *at++ = ' ';
     memcpy(at, month_names + 3 * (size_t)(month - 1), 3);
     at += 3;
     *at++ = ' ';
-    at = put_digits(at, year, 4);
+    at = put_four(at, (unsigned)year);
     *at++ = ' ';
-    at = put_digits(at, ms / 3600000, 2);
+    at = put_two(at, (unsigned)ms / 3600000);
     *at++ = ':';
-    at = put_digits(at, ms / 60000 % 60, 2);
+    at = put_two(at, (unsigned)ms / 60000 % 60);
     *at++ = ':';
-    at = put_digits(at, ms / 1000 % 60, 2);
+    at = put_two(at, (unsigned)ms / 1000 % 60);
     memcpy(at, " GMT", 5);
 }
 
