@@ -7,13 +7,14 @@
 #include "services/ledger/service.h"
 #include "store/file_replace.h"
 
-enum { TICK_MS = 5, SEGMENTS_MAX = 65536, KEEP_UNPACKED = 2 };
+enum { TICK_MS = 5, QUIET_TICK_MS = 50, QUIET_AFTER_MS = 1000, SEGMENTS_MAX = 65536, KEEP_UNPACKED = 2 };
 
-static void keep_spare(struct ledger *l) RT_BLOCKS
+/* True: one was asked for. */
+static bool keep_spare(struct ledger *l) RT_BLOCKS
 {
     if (l->sink->journal == NULL || !store_journal_wants_spare(l->sink->journal) ||
         ledger_safe_cause(l) == CAUSE_IO_ERROR)
-        return;
+        return false;
     enum err err = store_sink_prepare(l->sink);
     bool pressure = err != ERR_OK;
     if (pressure != atomic_exchange(&l->disk_pressure, pressure)) {
@@ -21,6 +22,7 @@ static void keep_spare(struct ledger *l) RT_BLOCKS
         obs_log(l->deps.log, pressure ? OBS_ERROR : OBS_INFO, "disk_pressure", OBS_BOOL("on", pressure),
                 OBS_ERR(err), OBS_END);
     }
+    return true;
 }
 
 /* A generation that is still in memory must not have its segment packed under it: reads go by position, which stays. */
@@ -94,11 +96,15 @@ enum err ledger_segment_keeper_run(struct rt_task *self, void *arg)
     struct ledger_service *s = arg;
     struct ledger *l = s->l;
     uint32_t next_scrub = 0;
-    int64_t scrubbed_ns = 0;
-    while (rt_task_sleep(self, deadline_in_ms(TICK_MS)) == ERR_OK) {
+    int64_t scrubbed_ns = 0, busy_ns = os_now_ns();
+    int64_t tick_ms = TICK_MS;
+    while (rt_task_sleep(self, deadline_in_ms(tick_ms)) == ERR_OK) {
         rt_task_beat(self);
-        keep_spare(l);
         int64_t now = l->deps.clock->mono_ns(l->deps.clock->ctx);
+        if (keep_spare(l))
+            busy_ns = os_now_ns();
+        /* Who fills segments one after the other is looked after more often. */
+        tick_ms = os_now_ns() - busy_ns < QUIET_AFTER_MS * INT64_C(1000000) ? TICK_MS : QUIET_TICK_MS;
         if (ledger_safe_cause(l) != CAUSE_NONE || l->set.amnesia)
             continue;
         if (l->set.compress && pack_one(l))
