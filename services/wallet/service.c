@@ -26,6 +26,8 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *why)
         long cores = sysconf(_SC_NPROCESSORS_ONLN);
         cfg->workers = cores < 1 ? 1 : cores > 64 ? 64 : (uint64_t)cores;
     }
+    if (cfg->burst && cfg->burst < cfg->rate_per_second)
+        return conf_refuse(c, "limits.burst", why, "is less than limits.rate_per_second");
     if (cfg->shards & (cfg->shards - 1))
         return conf_refuse(c, "shards", why, "must be a power of two");
     if (cfg->request_timeout < cfg->ledger_rpc_timeout)
@@ -40,6 +42,14 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *why)
     if (cfg->probe_timeout >= cfg->probe_interval)
         return conf_refuse(c, "probe.timeout", why, "is not shorter than probe.interval");
     return ERR_OK;
+}
+
+static void wallet_limits(const void *config, struct net_limits *limits)
+{
+    const struct wallet_config *cfg = config;
+    limits->rate = (double)cfg->rate_per_second;
+    limits->burst = (double)(cfg->burst ? cfg->burst : 2 * cfg->rate_per_second);
+    limits->inflate_ratio = (unsigned)cfg->decompress_ratio_cap;
 }
 
 static const struct conf_default defaults[] = {{"drain_deadline", "3s"}, {NULL, NULL}};
@@ -176,6 +186,7 @@ static enum err open_queues(struct wallet *w, const struct wallet_config *cfg)
         e = open_worker(w, cfg, i);
     rt_inflight_init(&w->work_slots, cfg->queue_work);
     rt_inflight_init(&w->read_slots, cfg->queue_read);
+    rng_seed(&w->reader_rng, rng_secure_u64());
     return e;
 }
 
@@ -427,6 +438,7 @@ const struct svc_def wallet_svc = {
               .drain_step = wallet_drain_step,
               .readiness = wallet_readiness,
               .readiness_members = readiness_members,
+              .limits = wallet_limits,
               .reloaded = wallet_reloaded,
               .close = wallet_close},
 };

@@ -103,7 +103,8 @@ static enum err take_rates(struct net_admission *a, const struct net_admission_l
     if (slot && l->rate_per_peer > 0 &&
         !bucket_take(&slot->full_at_ns, l->rate_per_peer, 2 * l->rate_per_peer, now_ns, &wait_s))
         return refused(out_why, ERR_RATE_LIMITED, wait_s, true);
-    if (l->rate > 0 && !bucket_take(&a->full_at_ns, l->rate, l->rate, now_ns, &wait_s))
+    double burst = l->burst > 0 ? l->burst : l->rate;
+    if (l->rate > 0 && !bucket_take(&a->full_at_ns, l->rate, burst, now_ns, &wait_s))
         return refused(out_why, ERR_RATE_LIMITED, wait_s, false);
     return ERR_OK;
 }

@@ -25,6 +25,7 @@ struct net_admission_slot;
 struct net_admission_limits {
     double rate, rate_per_peer; /* per second; 0: none */
     size_t inflight, inflight_per_peer;
+    double burst; /* of `rate`; 0: a second's worth */
 };
 
 struct net_admission_permit {

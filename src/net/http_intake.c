@@ -164,7 +164,8 @@ static bool admission(struct net_conn *c, struct net_req *rq, struct net_problem
     const struct net_limits *l = &w->limits;
     if (rq->match.leaf->route->flags & NET_NO_ADMISSION)
         return true;
-    struct net_admission_limits al = {l->rate, l->rate_per_peer, l->max_inflight, l->max_inflight_per_peer};
+    struct net_admission_limits al = {l->rate, l->rate_per_peer, l->max_inflight, l->max_inflight_per_peer,
+                                      l->burst};
     struct net_admission_refusal why = {0};
     enum err e =
         net_admission_enter(w->s->admission, &al, rq->peer.addr, net_conn__now_ns(c), &rq->permit, &why);

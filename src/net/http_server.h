@@ -257,7 +257,8 @@ struct net_limits {
     size_t max_inflight_per_peer; /* [no limit] */
     size_t max_pipeline;  /* [16] requests of one connection being worked on; more wait in the socket */
     double rate_per_peer; /* requests a second, [no limit]; burst twice that: 429 */
-    double rate;          /* of all peers together, [no limit]; burst equal */
+    double rate;          /* of all peers together, [no limit]: 429 */
+    double burst;         /* of them at once, [equal to rate] */
     size_t stream_buffer; /* [64 KiB] per stream */
     const struct net_cidr *trusted_proxies; /* their X-Forwarded-For names the client */
     size_t trusted_proxies_count;

@@ -134,7 +134,8 @@ enum err svc_reload(struct svc *s, struct buf *out_diff)
     size_t changed = conf_diff(old, c, out_diff);
     adopt(s, c);
     const struct svc_config *common = svc_common(s);
-    net_server_set_limits(s->server, &(struct net_limits[]){svc__limits(common)}[0]);
+    struct net_limits limits = svc__limits(s);
+    net_server_set_limits(s->server, &limits);
     obs_log_set_level(s->log, (enum obs_level)common->logging_level);
     if (s->tls && net_tls_reload(s->tls) != ERR_OK)
         obs_log(s->log, OBS_WARN, "tls_reload_failed", OBS_END);

@@ -140,9 +140,10 @@ unsigned svc__http_threads(const struct svc *s)
     return cores > 3 ? (unsigned)(cores / 2 < 16 ? cores / 2 : 16) : 1;
 }
 
-struct net_limits svc__limits(const struct svc_config *c)
+struct net_limits svc__limits(const struct svc *s)
 {
-    return (struct net_limits){
+    const struct svc_config *c = svc_common(s);
+    struct net_limits limits = {
         .body_max = c->max_body_bytes,
         .read_timeout_ms = c->read_timeout,
         .write_timeout_ms = c->write_timeout,
@@ -152,6 +153,9 @@ struct net_limits svc__limits(const struct svc_config *c)
         .max_inflight = c->max_inflight,
         .rate_per_peer = c->rate_limit,
     };
+    if (s->def->hooks.limits)
+        s->def->hooks.limits(svc_config(s), &limits);
+    return limits;
 }
 
 static enum err open_tls(struct svc *s, const struct svc_config *c)
@@ -202,7 +206,7 @@ enum err svc__http_open(struct svc *s)
         .listen_count = n,
         .routes = s->routes,
         .routes_count = own ? 2 : 1,
-        .limits = svc__limits(c),
+        .limits = svc__limits(s),
         .hooks = {.ctx = s,
                   .conn = on_conn,
                   .inflight = on_inflight,

@@ -96,7 +96,7 @@ void svc__set_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 NODISCARD enum err svc__config_open(struct svc *s);
 void svc__config_print(struct svc *s, struct buf *out);
-struct net_limits svc__limits(const struct svc_config *c);
+struct net_limits svc__limits(const struct svc *s);
 void svc__topology_json(struct svc *s, struct buf *out); /* declared, with live depths and counters */
 void svc__tasks_json(struct svc *s, struct buf *out);
 NODISCARD enum err svc__http_open(struct svc *s);

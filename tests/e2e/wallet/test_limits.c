@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include "base/check.h"
 #include "raw_http.h"
@@ -283,6 +284,65 @@ RT_UNCHECKED static void the_audit_stream_tells_what_was_accepted(void **state)
     raw_close(&c);
 }
 
+RT_UNCHECKED static void a_rate_for_all_callers_lets_its_burst_in_and_then_refuses(void **state)
+{
+    static const char *const flags[] = {"--limits.rate_per_second=1", "--limits.burst=3"};
+    int in = 0;
+    (void)state;
+    wallet_rig_restart(&rig, flags, 2);
+    do /* a slow machine earns a few more on the way */
+        rig_get(&rig, "/v1/balance?account=acct:alice&asset=ron", &a);
+    while (a.status == 200 && ++in < 200);
+    assert_int_equal(a.status, 429);
+    assert_true(in >= 3);
+    assert_string_equal(rig_member(&a, "code", m1), "rate_limited");
+    assert_true(atoi(a.retry_after) >= 1);
+}
+
+/* An order that is mostly blanks. */
+static void post_gzip(const char *key, struct raw_response *out)
+{
+    static const char order[] = "{\"to\":\"acct:alice\",\"asset\":\"ron\",\"amount\":\"1\"}";
+    char text[400], head[5000];
+    uint8_t packed[400];
+    struct raw_conn c;
+    memset(text, ' ', sizeof text);
+    memcpy(text, order, sizeof order - 1);
+    z_stream z = {.next_in = (uint8_t *)text,
+                  .avail_in = sizeof text,
+                  .next_out = packed,
+                  .avail_out = sizeof packed};
+    assert_int_equal(deflateInit2(&z, 9, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY), Z_OK);
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    deflateEnd(&z);
+    assert_in_range(sizeof text / z.total_out, 3, 9); /* more than twice, less than ten times */
+    raw_connect(&c, (uint16_t)svc_port(rig.svc));
+    int n =
+        snprintf(head, sizeof head,
+                 "POST /v1/issue HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: %s\r\n"
+                 "Content-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: %lu\r\n\r\n",
+                 rig.token, key, z.total_out);
+    raw_send(&c, head, (size_t)n);
+    raw_send(&c, packed, z.total_out);
+    raw_read(&c, false, out);
+    raw_close(&c);
+}
+
+RT_UNCHECKED static void a_body_may_grow_by_the_configured_factor(void **state)
+{
+    static const char *const flags[] = {"--limits.decompress_ratio_cap=2"};
+    struct raw_response r;
+    (void)state;
+    post_gzip("g1", &r);
+    assert_int_equal(r.status, 200);
+    raw_free(&r);
+    wallet_rig_restart(&rig, flags, 1);
+    post_gzip("g2", &r);
+    assert_int_equal(r.status, 413);
+    raw_free(&r);
+    assert_int_equal(mem_ledger_units(rig.ledger), 1);
+}
+
 /* Hundreds who send a byte now and then cost a connection each, for five seconds at most, and nobody else anything. */
 RT_UNCHECKED static void slow_connections_are_cut_and_others_are_served(void **state)
 {
@@ -409,6 +469,8 @@ int main(void)
         T(simulations_agree_with_the_operation_and_change_nothing),
         T(a_full_queue_is_told_at_once_and_counted),
         T(a_drain_under_load_answers_everybody),
+        T(a_rate_for_all_callers_lets_its_burst_in_and_then_refuses),
+        T(a_body_may_grow_by_the_configured_factor),
         T(slow_connections_are_cut_and_others_are_served),
         T(an_operation_is_traced_below_its_callers_span),
         T(the_audit_stream_tells_what_was_accepted),

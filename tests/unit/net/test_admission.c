@@ -78,6 +78,22 @@ static void the_rate_of_all_bounds_everybody_together(void **state)
     net_admission_destroy(a);
 }
 
+static void a_burst_of_its_own_is_let_in_before_the_rate_counts(void **state)
+{
+    (void)state;
+    struct net_admission *a;
+    struct net_admission_limits l = {.rate = 2, .burst = 5, .inflight = 100};
+    struct net_admission_refusal why = {0};
+    assert_int_equal(net_admission_create(&a), ERR_OK);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(enter(a, &l, "10.0.0.1", second, &why), ERR_OK);
+    assert_int_equal(enter(a, &l, "10.0.0.1", second, &why), ERR_RATE_LIMITED);
+    assert_false(why.own);
+    assert_int_equal(enter(a, &l, "10.0.0.1", second + second / 2, &why), ERR_OK);
+    assert_int_equal(enter(a, &l, "10.0.0.1", second + second / 2, &why), ERR_RATE_LIMITED);
+    net_admission_destroy(a);
+}
+
 static void permits_are_counted_per_peer_and_for_all(void **state)
 {
     (void)state;
@@ -199,6 +215,7 @@ int main(void)
         cmocka_unit_test(a_peer_gets_its_burst_then_its_rate),
         cmocka_unit_test(an_ipv6_peer_is_its_64_bit_prefix),
         cmocka_unit_test(the_rate_of_all_bounds_everybody_together),
+        cmocka_unit_test(a_burst_of_its_own_is_let_in_before_the_rate_counts),
         cmocka_unit_test(permits_are_counted_per_peer_and_for_all),
         cmocka_unit_test(a_flood_of_peers_never_takes_the_slot_of_one_at_work),
         cmocka_unit_test(networks_hold_their_addresses),
