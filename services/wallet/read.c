@@ -8,14 +8,9 @@
 
 enum { READ_MAGIC = 0x72656164, FLIGHT_MAGIC = 0x666c6967 };
 
-/* Both kinds of item in read_tx begin with this. */
-struct item {
-    uint32_t magic;
-    struct wallet *w;
-};
-
 struct wallet_flight {
-    struct item item;
+    struct wallet_read_item item;
+    struct deadline by;
     struct wallet_wish *wishes; /* flight lock */
     int64_t sent_ns, sent_ms;
     size_t name_n;
@@ -23,7 +18,7 @@ struct wallet_flight {
 };
 
 struct read_item {
-    struct item item;
+    struct wallet_read_item item;
     struct wallet_read read;
 };
 
@@ -52,13 +47,13 @@ struct wallet_read *wallet_read_new(struct wallet *w, enum wallet_read_kind kind
         rt_inflight_release(&w->read_slots);
         return NULL;
     }
-    it->item = (struct item){READ_MAGIC, w};
+    it->item = (struct wallet_read_item){.magic = READ_MAGIC, .w = w};
     struct wallet_read *r = &it->read;
     r->w = w;
     r->kind = kind;
     r->msg.fn = read_done;
     r->loop = net_req_loop(rq);
-    r->by = deadline_min(wallet_deadline(w, rq), deadline_in_ms(wallet_config(w)->ledger_rpc_timeout));
+    r->by = wallet_deadline(w, rq);
     memcpy(r->name, name.p, name.n);
     r->name_n = name.n;
     arena_init(&r->arena, 4096, 64 << 10);
@@ -83,6 +78,41 @@ static void finish(struct wallet_read *r, enum err e)
 {
     r->err = e;
     net_loop_post(r->loop, &r->msg);
+}
+
+/* Until when one call may take. */
+static struct deadline call_by(struct wallet *w, struct deadline by)
+{
+    return deadline_min(by, deadline_in_ms(wallet_config(w)->ledger_rpc_timeout));
+}
+
+static bool may_be_answered_later(const struct ledger_answer *a)
+{
+    if (a->err == ERR_LEDGER_FORKED)
+        return false;
+    return a->outcome == LEDGER_UNKNOWN ||
+           (a->outcome == LEDGER_REFUSED &&
+            (a->status == 0 || a->status >= 500 || a->status == 429 || a->err == ERR_BUSY));
+}
+
+/* On the ledger client's thread, after a call. True: it is the reader's again and will be asked once more. */
+static bool ask_again(struct wallet_read_item *it, enum wallet_call call, const struct ledger_answer *a,
+                      struct deadline by)
+{
+    struct wallet *w = it->w;
+    const struct wallet_config *cfg = wallet_config(w);
+    if (!may_be_answered_later(a) || ++it->tries >= cfg->retry_max_tries || wallet_shed(w))
+        return false;
+    int64_t pause_ms = wallet_retry_pause_ms(cfg, it->tries);
+    if (pause_ms < (int64_t)a->retry_after_s * 1000)
+        pause_ms = (int64_t)a->retry_after_s * 1000;
+    if (deadline_left_ms(by) < pause_ms + cfg->retry_jitter + WALLET_SEND_LEFT_MS)
+        return false;
+    it->due = deadline_in_ms(pause_ms);
+    if (rt_chan_try_send(w->read_tx, it) != ERR_OK)
+        return false; /* closed: we are being stopped */
+    obs_counter_inc(obs_counter_nth(w->m[WALLET_M_backoff_retries], call));
+    return true;
 }
 
 static enum err failure(const struct ledger_answer *a)
@@ -128,7 +158,8 @@ static void on_fresh(void *ctx, const struct ledger_account_reply *a)
         e = r->account ? ERR_OK : ERR_UNAVAILABLE;
     }
     struct ledger_answer answer = a->a;
-    finish(r, e);
+    if (!ask_again(&item_of(r)->item, WALLET_CALL_ACCOUNT, &a->a, r->by))
+        finish(r, e);
     wallet_call_end(w, WALLET_CALL_ACCOUNT, &answer, sent_ns);
 }
 
@@ -151,7 +182,8 @@ static void on_proof(void *ctx, const struct ledger_proof_reply *p)
             memcpy(r->proof.path, p->path, p->n_path * sizeof p->path[0]);
         wallet_saw_root(w, p->tree_size, &p->root);
     }
-    finish(r, e);
+    if (!ask_again(&item_of(r)->item, WALLET_CALL_PROOF, &p->a, r->by))
+        finish(r, e);
     wallet_call_end(w, WALLET_CALL_PROOF, &answer, sent_ns);
 }
 
@@ -214,8 +246,8 @@ static void on_unit(void *ctx, const struct ledger_unit_reply *u)
     if (e == ERR_OK && r->kind == WALLET_READ_PROOF) {
         r->sent_ns = wallet_now_ns(w);
         wallet_call_begin(w);
-        ledger_client_proof(w->ledger, r->seq, r->tree_size, r->by, on_proof, r);
-    } else
+        ledger_client_proof(w->ledger, r->seq, r->tree_size, call_by(w, r->by), on_proof, r);
+    } else if (!ask_again(&item_of(r)->item, WALLET_CALL_UNIT, &u->a, r->by))
         finish(r, e);
     wallet_call_end(w, WALLET_CALL_UNIT, &answer, sent_ns);
 }
@@ -238,8 +270,9 @@ static void on_entry(void *ctx, const struct ledger_entries_reply *en)
         memcpy(r->idem_id, en->entries[0].idem_id.p, WALLET_IDEM_ID_CHARS - 1);
         r->sent_ns = wallet_now_ns(w);
         wallet_call_begin(w);
-        ledger_client_unit(w->ledger, str_of(r->idem_id, WALLET_IDEM_ID_CHARS - 1), 0, r->by, on_unit, r);
-    } else
+        ledger_client_unit(w->ledger, str_of(r->idem_id, WALLET_IDEM_ID_CHARS - 1), 0, call_by(w, r->by),
+                           on_unit, r);
+    } else if (!ask_again(&item_of(r)->item, WALLET_CALL_ENTRY, &en->a, r->by))
         finish(r, e);
     wallet_call_end(w, WALLET_CALL_ENTRY, &answer, sent_ns);
 }
@@ -247,14 +280,17 @@ static void on_entry(void *ctx, const struct ledger_entries_reply *en)
 static void read_begin(struct wallet_read *r)
 {
     struct wallet *w = r->w;
+    struct str name = str_of(r->name, r->name_n);
+    struct deadline by = call_by(w, r->by);
+    arena_reset(&r->arena); /* what an earlier try found is found again */
     r->sent_ns = wallet_now_ns(w);
     wallet_call_begin(w);
     if (r->kind == WALLET_READ_FRESH)
-        ledger_client_account(w->ledger, str_of(r->name, r->name_n), 0, r->by, on_fresh, r);
+        ledger_client_account(w->ledger, name, 0, by, on_fresh, r);
     else if (r->kind == WALLET_READ_UNIT)
-        ledger_client_unit(w->ledger, str_of(r->name, r->name_n), 0, r->by, on_unit, r);
+        ledger_client_unit(w->ledger, name, 0, by, on_unit, r);
     else
-        ledger_client_entry(w->ledger, str_of(r->name, r->name_n), r->by, on_entry, r);
+        ledger_client_entry(w->ledger, name, by, on_entry, r);
 }
 
 /* ---- single flight ---- */
@@ -334,7 +370,8 @@ static void on_account(void *ctx, const struct ledger_account_reply *a)
         } else
             e = ERR_UNAVAILABLE;
     }
-    flight_lands(fl, e);
+    if (!ask_again(&fl->item, WALLET_CALL_ACCOUNT, &a->a, fl->by))
+        flight_lands(fl, e);
     wallet_call_end(w, WALLET_CALL_ACCOUNT, &answer, sent_ns);
 }
 
@@ -347,7 +384,8 @@ static struct wallet_flight *flight_new(struct wallet *w, struct str account)
         rt_inflight_release(&w->read_slots);
         return NULL;
     }
-    fl->item = (struct item){FLIGHT_MAGIC, w};
+    fl->item = (struct wallet_read_item){.magic = FLIGHT_MAGIC, .w = w};
+    fl->by = deadline_in_ms(wallet_config(w)->request_timeout);
     memcpy(fl->name, account.p, account.n);
     fl->name_n = account.n;
     return fl;
@@ -396,19 +434,17 @@ enum err wallet_wish_make(struct wallet_wish *wish, int64_t patience_ms)
     return ERR_OK;
 }
 
-void wallet_read_run(void *item)
+void wallet_read_run(struct wallet_read_item *it)
 {
-    struct item *it = item;
+    struct wallet *w = it->w;
     if (it->magic == READ_MAGIC) {
-        read_begin(&((struct read_item *)item)->read);
+        read_begin(&((struct read_item *)(void *)it)->read);
         return;
     }
     CHECK_MAGIC(it, FLIGHT_MAGIC);
-    struct wallet_flight *fl = item;
-    struct wallet *w = it->w;
+    struct wallet_flight *fl = (struct wallet_flight *)(void *)it;
     fl->sent_ns = wallet_now_ns(w);
     fl->sent_ms = clock_wall_ms(svc_clock(w->svc));
     wallet_call_begin(w);
-    ledger_client_account(w->ledger, str_of(fl->name, fl->name_n), 0,
-                          deadline_in_ms(wallet_config(w)->ledger_rpc_timeout), on_account, fl);
+    ledger_client_account(w->ledger, str_of(fl->name, fl->name_n), 0, call_by(w, fl->by), on_account, fl);
 }

@@ -8,9 +8,13 @@
  *   PROOF     the same and the path to the root: entry -> unit -> proof
  *   UNIT      what an idem_id was used for: unit -> rebuilt
  *
+ * A question the ledger failed to answer (no answer, a connection error, 5xx, 429) is put again by the rule for every call
+ * to it: retry.max_tries tries, a longer pause before each, nothing begun that its deadline leaves no time for. It waits in
+ * the reader's hands. While writes are shed nothing is asked twice: the old value is shown at once instead.
+ *
  * Ownership   A read is the asker's until it is submitted, then the reader's until `done` is called on the loop of the
  *             asker; what `done` is shown lives until it returns.
- * Memory      At most queues.read of them exist.
+ * Memory      At most queues.read of them exist, which is what read_tx holds: one that goes back finds room.
  */
 #ifndef RON_WALLET_READ_H
 #define RON_WALLET_READ_H
@@ -18,6 +22,15 @@
 #include "services/wallet/wallet.h"
 
 enum wallet_read_kind { WALLET_READ_FRESH, WALLET_READ_TX, WALLET_READ_PROOF, WALLET_READ_UNIT };
+
+/* What travels through read_tx begins with this. */
+struct wallet_read_item {
+    uint32_t magic;
+    unsigned tries; /* that failed */
+    struct wallet *w;
+    struct wallet_read_item *next; /* in the reader's hands */
+    struct deadline due;           /* not before; tries > 0 */
+};
 
 struct wallet_proof {
     struct str leaf, envelope, checkpoint; /* in the read's arena */
@@ -83,8 +96,8 @@ struct wallet_wish {
 /* Joins the read of that account, or starts one. ERR_BUSY when none may be started; done is then not called. */
 NODISCARD enum err wallet_wish_make(struct wallet_wish *wish, int64_t patience_ms);
 
-/* A flight or a read taken from read_tx. */
+/* Puts a question taken from read_tx. */
 struct wallet_flight;
-void wallet_read_run(void *item);
+void wallet_read_run(struct wallet_read_item *it);
 
 #endif

@@ -33,6 +33,14 @@ const char *wallet_shed(struct wallet *w)
 
 /* ---- calls ---- */
 
+int64_t wallet_retry_pause_ms(const struct wallet_config *cfg, uint64_t tries)
+{
+    double pause = (double)cfg->retry_base;
+    for (uint64_t i = 1; i < tries; i++)
+        pause *= cfg->retry_factor;
+    return pause < (double)cfg->retry_max ? (int64_t)pause : cfg->retry_max;
+}
+
 void wallet_call_begin(struct wallet *w)
 {
     os_a64_add(&w->calls, 1, memory_order_relaxed);

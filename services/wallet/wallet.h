@@ -152,6 +152,8 @@ struct wallet {
     struct wallet_worker *workers;
     size_t n_workers;
     struct rt_chan *read_tx;
+    struct wallet_read_item *reads_aside; /* the reader's: to be asked again, soonest first */
+    struct rng reader_rng;
     struct wallet_resolver resolver;
     struct wallet_flights flights[WALLET_FLIGHT_STRIPES];
     struct wallet_stripe daily[WALLET_DAILY_STRIPES];
@@ -199,6 +201,9 @@ static inline const struct wallet_config *wallet_config(const struct wallet *w)
 
 /* Whether the ledger can be written to now; NULL, or the reason why not (a literal: down, breaker, fork). */
 const char *wallet_shed(struct wallet *w);
+
+/* Before the next try of a call that failed `tries` times; the jitter comes on top. */
+int64_t wallet_retry_pause_ms(const struct wallet_config *cfg, uint64_t tries);
 /* The ledger's clock as far as it is known, unix ms; 0 when it never was. */
 uint64_t wallet_ledger_now_ms(const struct wallet *w);
 int64_t wallet_now_ns(const struct wallet *w);

@@ -60,8 +60,8 @@ struct mem_ledger {
     uint64_t head, ingests, n_units;
     struct sha256 root;
     struct money issued, burned;
-    enum mem_fault ingest_fault, unit_fault, read_fault;
-    int ingest_n, unit_n;
+    enum mem_fault ingest_fault, unit_fault, account_fault, read_fault;
+    int ingest_n, unit_n, account_n;
     struct rng rng;
     bool chaos, forked;
     _Atomic unsigned service_us;
@@ -518,7 +518,8 @@ static void do_account(struct ledger_client *c, struct str account, uint64_t min
     void *value;
     (void)min_seq;
     pthread_mutex_lock(&f->m);
-    if (spoiled(f, f->read_fault, 2, (void *)fn, ctx, by))
+    enum mem_fault fault = f->account_n ? draw(f, &f->account_fault, &f->account_n) : f->read_fault;
+    if (spoiled(f, fault, 2, (void *)fn, ctx, by))
         return;
     while (n < 64 && map_next(&f->rows, &at, NULL, &value)) {
         struct row *r = value;
@@ -778,6 +779,11 @@ void mem_ledger_ingest_fault(struct mem_ledger *f, enum mem_fault fault, int n)
 void mem_ledger_unit_fault(struct mem_ledger *f, enum mem_fault fault, int n)
 {
     LOCKED(f, f->unit_fault = fault, f->unit_n = n);
+}
+
+void mem_ledger_account_fault(struct mem_ledger *f, enum mem_fault fault, int n)
+{
+    LOCKED(f, f->account_fault = fault, f->account_n = n);
 }
 
 void mem_ledger_read_fault(struct mem_ledger *f, enum mem_fault fault)

@@ -26,9 +26,10 @@ struct mem_ledger *mem_ledger_create(void);
 void mem_ledger_destroy(struct mem_ledger *f);
 struct ledger_client *mem_ledger_client(struct mem_ledger *f);
 
-/* The next `n` ingest (or unit) calls have this fault; n < 0: until changed. */
+/* The next `n` ingest (unit, account) calls have this fault; n < 0: until changed. */
 void mem_ledger_ingest_fault(struct mem_ledger *f, enum mem_fault fault, int n);
 void mem_ledger_unit_fault(struct mem_ledger *f, enum mem_fault fault, int n);
+void mem_ledger_account_fault(struct mem_ledger *f, enum mem_fault fault, int n);
 /* Everything else (head, account, entries): a ledger that hangs or is gone. */
 void mem_ledger_read_fault(struct mem_ledger *f, enum mem_fault fault);
 /* From the i-th ingest on, faults drawn at random from this seed; 0: none. */

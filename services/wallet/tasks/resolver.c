@@ -81,7 +81,7 @@ static void looked(struct wallet *w, struct wallet_job *j)
     int64_t pause_ms = INT64_C(50) << (j->looks < 5 ? j->looks : 5);
     j->looks++;
     j->look_at_ns = wallet_now_ns(w) + (pause_ms < 1000 ? pause_ms : 1000) * 1000000;
-    obs_counter_inc(obs_counter_nth(w->m[WALLET_M_backoff_retries], 1));
+    obs_counter_inc(obs_counter_nth(w->m[WALLET_M_backoff_retries], WALLET_CALL_UNIT));
     CHECK(heap_push(&r->waiting, &j->doubt) == ERR_OK); /* reserved for all jobs */
 }
 

@@ -253,17 +253,14 @@ static void give_up(struct wallet_worker *k, struct wallet_job *j)
 static void try_again(struct wallet_worker *k, struct wallet_job *j)
 {
     const struct wallet_config *cfg = wallet_config(k->w);
-    double pause = (double)cfg->retry_base;
-    for (unsigned i = 1; i < j->tries; i++)
-        pause *= cfg->retry_factor;
-    int64_t ms = pause < (double)cfg->retry_max ? (int64_t)pause : cfg->retry_max;
+    int64_t ms = wallet_retry_pause_ms(cfg, j->tries);
     ms += cfg->retry_jitter ? rng_between(&k->rng, 0, cfg->retry_jitter) : 0;
     j->retry_reason = j->said.reason;
     if (j->tries >= cfg->retry_max_tries || deadline_left_ms(j->by) < ms + WALLET_SEND_LEFT_MS) {
         give_up(k, j);
         return;
     }
-    obs_counter_inc(obs_counter_nth(k->w->m[WALLET_M_backoff_retries], 0));
+    obs_counter_inc(obs_counter_nth(k->w->m[WALLET_M_backoff_retries], WALLET_CALL_INGEST));
     wallet_chains_again(&k->chains, &j->link, wallet_now_ns(k->w) + ms * 1000000);
 }
 

@@ -323,6 +323,47 @@ RT_UNCHECKED static void a_transaction_is_found_again_by_who_may_see_it(void **s
         "\"request\":\"{\\\"amount\\\":\\\"10\\\",\\\"asset\\\":\\\"ron\\\",\\\"op\\\":\\\"issue\\\""));
 }
 
+RT_UNCHECKED static int asked_again(const char *op)
+{
+    char label[32];
+    snprintf(label, sizeof label, "op=\"%s\"", op);
+    return (int)rig_metric(&rig, "backoff_retries_total", label);
+}
+
+/* Three tries in all; only what a later moment may answer is asked again. */
+RT_UNCHECKED static void a_question_that_got_no_answer_is_put_again(void **state)
+{
+    char path[64];
+    (void)state;
+    ISSUE("i", "acct:alice", "10");
+    snprintf(path, sizeof path, "/v1/tx/%s", rig_member(&a, "txid", m1));
+    wallet_rig_restart(&rig, NULL, 0); /* nothing in memory: all is read */
+    mem_ledger_unit_fault(rig.ledger, MEM_LOSE_BEFORE, 2);
+    rig_get(&rig, path, &b);
+    assert_int_equal(b.status, 200);
+    assert_string_equal(a.body, b.body);
+    assert_int_equal(asked_again("unit"), 2);
+    mem_ledger_account_fault(rig.ledger, MEM_REFUSE, 1); /* busy */
+    rig_get(&rig, "/v1/nonce?account=acct:alice", &b);
+    assert_int_equal(b.status, 200);
+    assert_int_equal(asked_again("account"), 1);
+    mem_ledger_account_fault(rig.ledger, MEM_LOSE_BEFORE, 3);
+    rig_get(&rig, "/v1/nonce?account=acct:alice", &b);
+    assert_code(&b, 503, "unavailable");
+    assert_int_equal(asked_again("account"), 3);
+    rig_get(&rig, "/v1/nonce?account=acct:alice", &b);
+    assert_int_equal(b.status, 200);
+    rig_get(&rig, "/v1/tx/tx_00000000000000000000000000000000", &b); /* that there is none is an answer */
+    assert_int_equal(asked_again("entry"), 0);
+    /* A request that has no time for another try is not kept waiting for one. */
+    wallet_rig_restart(&rig,
+                       (const char *const[]){"--retry.base=1s", "--retry.max=10s", "--retry.factor=10"}, 3);
+    mem_ledger_account_fault(rig.ledger, MEM_LOSE_BEFORE, 2);
+    rig_get(&rig, "/v1/nonce?account=acct:alice", &b);
+    assert_code(&b, 503, "unavailable");
+    assert_int_equal(asked_again("account"), 1);
+}
+
 RT_UNCHECKED static void lost_answers_are_found_out_and_nothing_happens_twice(void **state)
 {
     static const enum mem_fault faults[] = {MEM_REFUSE, MEM_LOSE_BEFORE, MEM_LOSE_AFTER, MEM_GARBLE,
@@ -535,6 +576,7 @@ int main(void)
         T(i10_capabilities_are_judged_on_every_call_replays_included),
         T(balances_follow_ones_own_writes),
         T(a_transaction_is_found_again_by_who_may_see_it),
+        T(a_question_that_got_no_answer_is_put_again),
         T(lost_answers_are_found_out_and_nothing_happens_twice),
         T(an_outcome_nobody_knows_is_told_as_pending_and_settles),
         T(a_ledger_that_hangs_is_noticed_and_reads_go_on_with_their_age),
