@@ -580,6 +580,15 @@ static int fetch_one(struct cmd_ctx *ctx, const char *epoch, const char *dir, co
     return status;
 }
 
+/* The key that signed it, which need not be the one that signs today. */
+static const json_t *key_of(const json_t *keys, const char *kid)
+{
+    for (size_t i = 0; i < json_array_size(keys); i++)
+        if (!strcmp(client_str(json_array_get(keys, i), "kid"), kid))
+            return json_array_get(keys, i);
+    return NULL;
+}
+
 static int run_fetch(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     static const char *const names[] = {"run.json", "commitment", "payouts.bin", "tree.bin", "seal.json"};
@@ -609,6 +618,7 @@ static int run_fetch(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     snprintf(name, sizeof name, "sigs/%s.settlement.sig", kid);
     if (status == CMD_OK)
         status = fetch_one(ctx, argv[0], argv[1], name, true);
+    snprintf(name, sizeof name, "%s", kid);
     client_free(&a);
     if (status != CMD_OK)
         return status;
@@ -618,7 +628,7 @@ static int run_fetch(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     snprintf(sigs, sizeof sigs, "%s/pub.pem", argv[1]);
     FILE *f = fopen(sigs, "wb");
     if (f) {
-        fputs(client_str(json_array_get(json_object_get(a.json, "keys"), 0), "pem"), f);
+        fputs(client_str(key_of(json_object_get(a.json, "keys"), name), "pem"), f);
         fclose(f);
     }
     client_free(&a);

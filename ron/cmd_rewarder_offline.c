@@ -45,6 +45,7 @@ static int open_shop(struct shop *s, struct cmd_ctx *ctx) RT_BLOCKS
 {
     struct store_stat st;
     *s = (struct shop){.ctx = ctx};
+    rewarder_keys_init(&s->r.keys);
     int n = snprintf(s->root, sizeof s->root, "%s/rewarder", cmd_global(ctx)->data);
     if (n < 0 || (size_t)n >= sizeof s->root || store_disk_stat(store_disk_real(), s->root, &st) != ERR_OK)
         return cmd_fail(ctx, UNREADABLE, "there is no rewarder data in %s", cmd_global(ctx)->data);
@@ -61,7 +62,7 @@ static void close_shop(struct shop *s) RT_BLOCKS
 {
     rewarder_registry_fini(&s->r.registry);
     rewarder_files_close(&s->r.files);
-    rewarder_keys_close(&s->r);
+    rewarder_keys_fini(&s->r.keys);
     buf_fini(&s->log);
 }
 
@@ -376,17 +377,19 @@ static enum err put_signature(struct work *w) RT_BLOCKS
     char name[64], path[STORE_PATH_MAX], key[STORE_PATH_MAX];
     struct store_stat st;
     snprintf(key, sizeof key, "%s/keys/rewarder.ed25519", cmd_global(w->shop->ctx)->data);
-    enum err e = rewarder_keys_load(&w->shop->r, store_disk_real(), key, false);
+    enum err e = rewarder_keys_use(&w->shop->r.keys, &w->shop->r.files, store_disk_real(), key, false);
     if (e != ERR_OK)
         return e;
-    memcpy(w->kid, w->shop->r.kid, sizeof w->kid);
+    struct rewarder_signer *signer = rewarder_keys_signer(&w->shop->r.keys);
+    memcpy(w->kid, signer->public.kid, sizeof w->kid);
     snprintf(name, sizeof name, "sigs/%s.sig", w->kid);
     rewarder_path_run(&w->shop->r.files, false, w->run->tenant, w->run->epoch, "sigs", path);
     e = store_disk_stat(store_disk_real(), path, &st) == ERR_OK
             ? ERR_OK
             : rewarder_files_mkdirs(&w->shop->r.files, path);
     if (e == ERR_OK)
-        e = ed25519_sign(w->shop->r.signing_key, buf_bytes(&w->manifest), sig);
+        e = ed25519_sign(signer->key, buf_bytes(&w->manifest), sig);
+    rewarder_signer_unref(signer);
     return e == ERR_OK ? put(w, name, bytes_of(sig, sizeof sig)) : e;
 }
 

@@ -162,23 +162,48 @@ void rewarder_path_run(const struct rewarder_files *f, bool dry, const char *ten
     CHECK(n > 0 && n < STORE_PATH_MAX);
 }
 
+struct run_place {
+    struct rewarder_files *files;
+    bool dry;
+    const char *tenant, *epoch;
+};
+
+static enum err remove_sig(void *ctx, const char *name) RT_BLOCKS
+{
+    const struct run_place *at = ctx;
+    char path[STORE_PATH_MAX], relative[128];
+    int n = snprintf(relative, sizeof relative, "sigs/%s", name);
+    if (n < 0 || (size_t)n >= sizeof relative)
+        return ERR_OK; /* not one of ours */
+    rewarder_path_run(at->files, at->dry, at->tenant, at->epoch, relative, path);
+    enum err e = store_disk_unlink(at->files->disk, path);
+    return e == ERR_NOT_FOUND ? ERR_OK : e;
+}
+
+enum err rewarder_files_remove_sigs(struct rewarder_files *f, bool dry, const char *tenant,
+                                    const char *epoch)
+{
+    char dir[STORE_PATH_MAX];
+    rewarder_path_run(f, dry, tenant, epoch, "sigs", dir);
+    enum err e = store_disk_list(f->disk, dir, remove_sig, &(struct run_place){f, dry, tenant, epoch});
+    return e == ERR_NOT_FOUND ? ERR_OK : e;
+}
+
 enum err rewarder_files_remove_run(struct rewarder_files *f, bool dry, const char *tenant,
-                                   const char *epoch, const char *kid)
+                                   const char *epoch)
 {
     static const char *const names[] = {"payouts.bin", "tree.bin",        "commitment", "run.json",
                                         "settle.log",  "settlement.json", NULL};
-    char path[STORE_PATH_MAX], name[64];
+    char path[STORE_PATH_MAX];
     enum err e = ERR_OK;
     for (size_t i = 0; names[i] && (e == ERR_OK || e == ERR_NOT_FOUND); i++) {
         rewarder_path_run(f, dry, tenant, epoch, names[i], path);
         e = store_disk_unlink(f->disk, path);
     }
-    for (unsigned i = 0; i < 2 && *kid && (e == ERR_OK || e == ERR_NOT_FOUND); i++) {
-        snprintf(name, sizeof name, "sigs/%s%s", kid, i ? ".settlement.sig" : ".sig");
-        rewarder_path_run(f, dry, tenant, epoch, name, path);
-        e = store_disk_unlink(f->disk, path);
-    }
     if (e != ERR_OK && e != ERR_NOT_FOUND)
+        return e;
+    e = rewarder_files_remove_sigs(f, dry, tenant, epoch);
+    if (e != ERR_OK)
         return e;
     rewarder_path_run(f, dry, tenant, epoch, "seal.json", path);
     return store_file_remove(f->disk, path);

@@ -1,7 +1,7 @@
 /*
  * Where everything durable lies, and how it gets there.
  *
- *   LOCK  registry.log  spool/  quarantine/<tenant>/<epoch>-<n>/
+ *   LOCK  registry.log  public/<kid>.pem  spool/  quarantine/<tenant>/<epoch>-<n>/
  *   inputs/<2 hex>/<hex>.raw .rows .meta     bytes as received; canonical rows; facts (written last: it is the proof)
  *   runs/<tenant>/<epoch>/                   run.json commitment payouts.bin tree.bin sigs/<kid>.sig settle.log
  *                                            settlement.json, and seal.json, written last: that is the seal
@@ -11,8 +11,8 @@
  * A run directory without seal.json is rubbish from a crash: it is overwritten by the next computation of the epoch.
  * Every file is flushed before the one that vouches for it is renamed into place (docs/formats/rewarder.md).
  *
- * Threads     Anybody may read. Only the artifact task writes, except spool files (their upload) and settle.log (the
- *             emitter). Every function may wait for the disk.
+ * Threads     Anybody may read. Only the artifact task writes, except spool files (their upload), settle.log (the
+ *             emitter) and public/ (a start or a reload). Every function may wait for the disk.
  */
 #ifndef RON_REWARDER_FILES_H
 #define RON_REWARDER_FILES_H
@@ -55,7 +55,10 @@ void rewarder_path_run(const struct rewarder_files *f, bool dry, const char *ten
 
 /* Removes a run's files, seal.json last: while it is there, there is something left to remove. The directory stays. */
 NODISCARD enum err rewarder_files_remove_run(struct rewarder_files *f, bool dry, const char *tenant,
-                                             const char *epoch, const char *kid) RT_BLOCKS;
+                                             const char *epoch) RT_BLOCKS;
+/* Its signatures, whichever keys made them. */
+NODISCARD enum err rewarder_files_remove_sigs(struct rewarder_files *f, bool dry, const char *tenant,
+                                              const char *epoch) RT_BLOCKS;
 void rewarder_path_shadow(const struct rewarder_files *f, const struct sha256 *id, const char *name,
                           char out[STORE_PATH_MAX]);
 

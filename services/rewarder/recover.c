@@ -355,7 +355,7 @@ static enum err finish_sweeps(struct rewarder *r) RT_BLOCKS
         struct store_stat st;
         rewarder_path_run(&r->files, false, run->tenant, run->epoch, "seal.json", path);
         if (run->info.swept && store_disk_stat(r->files.disk, path, &st) == ERR_OK)
-            e = rewarder_files_remove_run(&r->files, false, run->tenant, run->epoch, r->kid);
+            e = rewarder_files_remove_run(&r->files, false, run->tenant, run->epoch);
     }
     return e;
 }

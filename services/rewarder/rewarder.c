@@ -9,7 +9,6 @@
 #include "base/base64.h"
 #include "base/check.h"
 #include "base/rng.h"
-#include "services/rewarder/keys.h"
 #include "store/file_replace.h"
 
 enum { POLICY_FILE_MAX = 16 << 20, LEDGER_PORT_OFFSET = 10 };
@@ -98,6 +97,29 @@ static enum err open_policies(struct rewarder *r) RT_BLOCKS
     return e;
 }
 
+/* After a rotation the file holds another key. One that cannot be read leaves the old one in use. */
+static enum err use_signing_key(struct rewarder *r, bool make) RT_BLOCKS
+{
+    const char *path = rewarder_config(r)->signing_key_file;
+    char derived[STORE_PATH_MAX];
+    if (!strcmp(path, "auto")) {
+        snprintf(derived, sizeof derived, "%s/keys/rewarder.ed25519", svc_data_root(r->svc));
+        path = derived;
+    }
+    struct rewarder_signer *old = rewarder_keys_signer(&r->keys), *now = NULL;
+    enum err e = rewarder_keys_use(&r->keys, &r->files, svc_disk(r->svc), path, make);
+    if (e == ERR_OK)
+        now = rewarder_keys_signer(&r->keys);
+    if (e != ERR_OK)
+        obs_log(r->log, OBS_ERROR, "signing_key.refused", OBS_STR("file", path), OBS_ERR(e), OBS_END);
+    else if (old && strcmp(old->public.kid, now->public.kid) != 0)
+        obs_log(r->log, OBS_INFO, "signing_key.rotated", OBS_STR("kid", (const char *)now->public.kid),
+                OBS_STR("before", (const char *)old->public.kid), OBS_END);
+    rewarder_signer_unref(old);
+    rewarder_signer_unref(now);
+    return e;
+}
+
 /* In one process `ron up` hands a direct client over; else we connect to the ledger's port. */
 static enum err open_ledger(struct rewarder *r)
 {
@@ -150,7 +172,9 @@ static enum err open_state(struct rewarder *r) RT_BLOCKS
     enum err e = rewarder_files_open(&r->files, svc_disk(r->svc), svc_data_dir(r->svc));
     r->files.compact_above = cfg->compact_above;
     if (e == ERR_OK)
-        e = rewarder_keys_open(r, cfg->signing_key_file);
+        e = rewarder_keys_recover(&r->keys, &r->files);
+    if (e == ERR_OK)
+        e = use_signing_key(r, true);
     if (e == ERR_OK)
         e = open_policies(r);
     if (e == ERR_OK)
@@ -184,6 +208,7 @@ static enum err hook_open(struct svc *s, void **out_state) RT_BLOCKS
     const struct rewarder_config *cfg = rewarder_config(r);
     rewarder_rates_init(&r->rates, cfg->rps, cfg->burst, cfg->tenant_rps);
     rewarder_policies_init(&r->policies);
+    rewarder_keys_init(&r->keys);
     enum err e = rewarder_registry_init(&r->registry);
     return e == ERR_OK ? open_state(r) : e;
 }
@@ -241,6 +266,7 @@ static void reload(struct rewarder *r) RT_BLOCKS
     const struct rewarder_config *cfg = rewarder_config(r);
     rewarder_rates_configure(&r->rates, cfg->rps, cfg->burst, cfg->tenant_rps);
     obs_health_set(svc_health(r->svc), r->cause_policy, open_policies(r) == ERR_OK);
+    (void)!use_signing_key(r, false); /* said in the log; the old key goes on */
 }
 
 static void hook_reloaded(struct svc *s, void *state) RT_BLOCKS
@@ -309,7 +335,7 @@ static void hook_close(struct svc *s, void *state) RT_BLOCKS
     rewarder_registry_fini(&r->registry);
     rewarder_policies_fini(&r->policies);
     rewarder_files_close(&r->files);
-    rewarder_keys_close(r);
+    rewarder_keys_fini(&r->keys);
     rt_breaker_fini(&r->ledger_breaker);
     rt_breaker_fini(&r->accounting_breaker);
     free(r);

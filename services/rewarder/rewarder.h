@@ -11,7 +11,6 @@
 #ifndef RON_REWARDER_REWARDER_H
 #define RON_REWARDER_REWARDER_H
 
-#include "base/ed25519.h"
 #include "ledger_client/ledger_client.h"
 #include "net/http_server.h"
 #include "obs/log.h"
@@ -19,6 +18,7 @@
 #include "rt/breaker.h"
 #include "rt/chan.h"
 #include "services/rewarder/files.h"
+#include "services/rewarder/keys.h"
 #include "services/rewarder/rates.h"
 #include "services/rewarder/receipt.h"
 #include "services/rewarder/run.h"
@@ -63,10 +63,7 @@ struct rewarder {
     struct rt_breaker ledger_breaker, accounting_breaker;
     struct rewarder_settler *settler;     /* the emitter's */
     struct rewarder_settler *readers[64]; /* each worker's own, for balances and look-ups */
-    struct ed25519_key *signing_key;
-    uint8_t public_key[32];
-    char kid[REWARDER_KID_LEN + 1];
-    char public_pem[160];
+    struct rewarder_keys keys;
     atomic_ullong memory_used; /* charged to computations; relaxed */
     atomic_ullong spool_used;  /* bytes of uploads in flight; relaxed */
     atomic_ullong spool_next;

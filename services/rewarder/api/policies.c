@@ -60,24 +60,33 @@ void rewarder_api_policy(struct net_req *rq, void *ctx)
     rewarder_policy_unref(p);
 }
 
+/* The current key first, then every other that ever signed here: old runs are verified with them. */
 void rewarder_api_keys(struct net_req *rq, void *ctx)
 {
     struct rewarder *r = ctx;
-    char storage[1024];
+    struct rewarder_public *list = arena_array(net_req_arena(rq), REWARDER_KEYS_MAX, sizeof *list);
     struct buf b;
     struct json_w w;
-    buf_init_fixed(&b, storage, sizeof storage);
+    if (!list) {
+        net_reply_problem(rq, ERR_UNAVAILABLE, "out of memory");
+        return;
+    }
+    size_t n = rewarder_keys_list(&r->keys, list);
+    buf_init(&b, BODY_MAX);
     json_w_init(&w, &b);
     json_obj_begin(&w);
-    json_put_cstr(&w, "current", r->kid);
+    json_put_cstr(&w, "current", n ? list[0].kid : "");
     json_key(&w, "keys");
     json_arr_begin(&w);
-    json_obj_begin(&w);
-    json_put_cstr(&w, "kid", r->kid);
-    json_put_cstr(&w, "alg", "ed25519");
-    json_put_cstr(&w, "pem", r->public_pem);
-    json_obj_end(&w);
+    for (size_t i = 0; i < n; i++) {
+        json_obj_begin(&w);
+        json_put_cstr(&w, "kid", list[i].kid);
+        json_put_cstr(&w, "alg", "ed25519");
+        json_put_cstr(&w, "pem", list[i].pem);
+        json_obj_end(&w);
+    }
     json_arr_end(&w);
     json_obj_end(&w);
     net_reply_json(rq, 200, buf_bytes(&b));
+    buf_fini(&b);
 }

@@ -46,15 +46,15 @@ static enum err put(struct rewarder *r, const struct rewarder_run *run, const ch
     return rewarder_files_write(&r->files, path, contents);
 }
 
-static enum err sign_file(struct rewarder *r, const struct rewarder_run *run, const char *suffix,
-                          struct bytes text) RT_BLOCKS
+static enum err sign_file(struct rewarder *r, const struct rewarder_signer *signer,
+                          const struct rewarder_run *run, const char *suffix, struct bytes text) RT_BLOCKS
 {
     uint8_t sig[ED25519_SIGNATURE_BYTES];
     char name[64];
-    enum err e = ed25519_sign(r->signing_key, text, sig);
+    enum err e = ed25519_sign(signer->key, text, sig);
     if (e != ERR_OK)
         return e;
-    snprintf(name, sizeof name, "sigs/%s.%s", r->kid, suffix);
+    snprintf(name, sizeof name, "sigs/%s.%s", signer->public.kid, suffix);
     return put(r, run, name, bytes_of(sig, sizeof sig));
 }
 
@@ -68,8 +68,8 @@ static enum err sync_dirs(struct rewarder *r, const struct rewarder_run *run) RT
     return e == ERR_OK ? store_disk_sync_dir(r->files.disk, path) : e;
 }
 
-static enum err write_files(struct rewarder *r, const struct rewarder_outcome *o,
-                            const struct rewarder_run_info *i) RT_BLOCKS
+static enum err write_signed(struct rewarder *r, const struct rewarder_signer *signer,
+                             const struct rewarder_outcome *o, const struct rewarder_run_info *i) RT_BLOCKS
 {
     const struct rewarder_run *run = o->run;
     char path[STORE_PATH_MAX], storage[1024];
@@ -88,13 +88,23 @@ static enum err write_files(struct rewarder *r, const struct rewarder_outcome *o
     if (e == ERR_OK)
         e = put(r, run, "run.json", buf_bytes(&o->manifest));
     if (e == ERR_OK)
-        e = sign_file(r, run, "sig", buf_bytes(&o->manifest));
+        e = sign_file(r, signer, run, "sig", buf_bytes(&o->manifest));
     if (e == ERR_OK)
         e = sync_dirs(r, run);
     buf_init_fixed(&seal, storage, sizeof storage);
-    rewarder_write_seal(run->corr_id, i, r->kid, &seal);
+    rewarder_write_seal(run->corr_id, i, signer->public.kid, &seal);
     if (e == ERR_OK)
         e = seal.err == ERR_OK ? store_file_replace(r->files.disk, path, buf_bytes(&seal)) : seal.err;
+    return e;
+}
+
+/* One signer for the whole run: its seal names the key that signed it. */
+static enum err write_files(struct rewarder *r, const struct rewarder_outcome *o,
+                            const struct rewarder_run_info *i) RT_BLOCKS
+{
+    struct rewarder_signer *signer = rewarder_keys_signer(&r->keys);
+    enum err e = write_signed(r, signer, o, i);
+    rewarder_signer_unref(signer);
     return e;
 }
 
@@ -298,6 +308,8 @@ static enum err move_discarded(struct rewarder *r, const struct rewarder_run *ru
     }
     if (e == ERR_OK)
         e = store_disk_sync_dir(r->files.disk, dir);
+    if (e == ERR_OK) /* of what is gone; the next run of the epoch may be signed with another key */
+        e = rewarder_files_remove_sigs(&r->files, false, run->tenant, run->epoch);
     rewarder_path_run(&r->files, false, run->tenant, run->epoch, "", from);
     if (e == ERR_OK)
         e = store_disk_sync_dir(r->files.disk, from);
@@ -312,7 +324,9 @@ static enum err write_note(struct rewarder *r, struct rewarder_outcome *o) RT_BL
     if (e == ERR_OK && o->discard)
         e = move_discarded(r, o->run, rewarder_run_read(&r->registry, o->run).n);
     if (e == ERR_OK && o->settlement.n) {
-        e = sign_file(r, o->run, "settlement.sig", buf_bytes(&o->settlement));
+        struct rewarder_signer *signer = rewarder_keys_signer(&r->keys);
+        e = sign_file(r, signer, o->run, "settlement.sig", buf_bytes(&o->settlement));
+        rewarder_signer_unref(signer);
         rewarder_path_run(&r->files, false, o->run->tenant, o->run->epoch, "settlement.json", path);
         if (e == ERR_OK)
             e = store_file_replace(r->files.disk, path, buf_bytes(&o->settlement));

@@ -47,7 +47,7 @@ static void set_swept(struct rewarder_run_info *i, void *arg)
 
 static void remove_files(struct rewarder *r, struct rewarder_run *run) RT_BLOCKS
 {
-    enum err e = rewarder_files_remove_run(&r->files, run->dry, run->tenant, run->epoch, r->kid);
+    enum err e = rewarder_files_remove_run(&r->files, run->dry, run->tenant, run->epoch);
     if (e != ERR_OK)
         rewarder_log_run(r, OBS_WARN, "run.swept", run, err_code(e));
 }
