@@ -290,6 +290,19 @@ static void chan_end(struct rt_chan *ch)
         rt_chan_destroy(ch, NULL, NULL);
 }
 
+/* Reads that a drain could not wait for. They live with their requests, which ended with the event loops. */
+static void forget(void *item, void *arg)
+{
+    (void)item;
+    (void)arg;
+}
+
+static void reads_end(struct rt_chan *ch)
+{
+    if (ch != NULL)
+        rt_chan_destroy(ch, forget, NULL);
+}
+
 void ledger_close(struct ledger *l, bool clean)
 {
     struct ledger_head head;
@@ -315,8 +328,8 @@ void ledger_close(struct ledger *l, bool clean)
     chan_end(l->commit);
     chan_end(l->late);
     chan_end(l->gen_tx);
-    chan_end(l->read);
-    chan_end(l->admin);
+    reads_end(l->read);
+    reads_end(l->admin);
     if (l->root_pub != NULL)
         rt_bcast_destroy(l->root_pub);
     ledger_index_fini(&l->index);

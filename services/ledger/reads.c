@@ -84,10 +84,11 @@ enum err ledger_group_of(struct ledger *l, uint64_t seq, struct ledger_group_row
     return ERR_OK;
 }
 
-enum err ledger_read_facts(struct ledger *l, struct core_place at, uint64_t seq, struct arena *a,
+enum err ledger_read_facts(struct ledger *l, struct core_place at, uint64_t seq,
+                           const struct ledger_group_row *group, struct arena *a,
                            struct ledger_unit_facts *out)
 {
-    struct ledger_unit_facts f = {.seq = seq};
+    struct ledger_unit_facts f = {.at = at, .seq = seq};
     enum err err = ledger_read_unit(l, at, a, &f.read);
     if (err != ERR_OK)
         return err == ERR_CORRUPT ? damaged(l, "unit record") : err;
@@ -113,7 +114,10 @@ enum err ledger_read_facts(struct ledger *l, struct core_place at, uint64_t seq,
         f.leaf_hashes[i] = stored;
         f.leaves[i] = str_of((const char *)f.read.bytes.p + p.entries[i].leaf_at, p.entries[i].leaf_len);
     }
-    err = ledger_group_of(l, seq, &f.group, NULL);
+    if (group != NULL)
+        f.group = *group;
+    else
+        err = ledger_group_of(l, seq, &f.group, NULL);
     if (err == ERR_OK)
         *out = f;
     return err;
@@ -130,7 +134,7 @@ enum err ledger_find_unit(struct ledger *l, struct str idem_id, struct arena *a,
     if (found && f.young)
         found = ledger_view_find_unit(v, ledger_canon_idem_key(idem_id), &f);
     ledger_view_unpin(v);
-    return found ? ledger_read_facts(l, f.place, f.seq, a, out) : ERR_NOT_FOUND;
+    return found ? ledger_read_facts(l, f.place, f.seq, NULL, a, out) : ERR_NOT_FOUND;
 }
 
 enum err ledger_find_entry(struct ledger *l, struct str id, struct arena *a, struct ledger_unit_facts *out,
@@ -160,7 +164,7 @@ enum err ledger_find_entry(struct ledger *l, struct str id, struct arena *a, str
         struct sha256 unit;
         if (ledger_canon_leaf_parse(leaf, scratch, &e, &unit) == ERR_OK && str_eq(e.id, id)) {
             *out_entry = i;
-            return ledger_read_facts(l, f.place, f.seq - i, a, out);
+            return ledger_read_facts(l, f.place, f.seq - i, NULL, a, out);
         }
     }
     return damaged(l, "index names a unit without the entry");
@@ -188,12 +192,23 @@ enum err ledger_find_seq(struct ledger *l, uint64_t seq, struct arena *a, struct
             return damaged(l, "unit record");
         if (seq < first + n) {
             *out_entry = (uint32_t)(seq - first);
-            return ledger_read_facts(l, at, first, a, out);
+            return ledger_read_facts(l, at, first, &g, a, out);
         }
         first += n;
         at.offset += len;
     }
     return damaged(l, "group without its entry");
+}
+
+enum err ledger_find_behind(struct ledger *l, struct arena *a, struct ledger_unit_facts *io)
+{
+    uint64_t seq = io->seq + io->n;
+    uint32_t first;
+    if (seq > io->group.last_seq)
+        return ledger_find_seq(l, seq, a, io, &first);
+    struct core_place at = {io->at.segment, io->at.offset + (uint32_t)io->read.bytes.n};
+    struct ledger_group_row group = io->group;
+    return ledger_read_facts(l, at, seq, &group, a, io);
 }
 
 static bool expired_by_ledger(const struct ledger_view *v, uint64_t seq)

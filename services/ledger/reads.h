@@ -21,6 +21,7 @@ NODISCARD enum err ledger_read_unit(struct ledger *l, struct core_place at, stru
 /* Everything about a durable unit that an answer may want. */
 struct ledger_unit_facts {
     struct ledger_unit_read read;
+    struct core_place at; /* where its record begins */
     uint64_t seq;
     uint32_t n;
     struct core_entry *entries;
@@ -30,7 +31,9 @@ struct ledger_unit_facts {
     struct core_caller who;
     struct ledger_group_row group; /* the group that holds it */
 };
-NODISCARD enum err ledger_read_facts(struct ledger *l, struct core_place at, uint64_t seq, struct arena *a,
+/* group NULL: it is looked up. */
+NODISCARD enum err ledger_read_facts(struct ledger *l, struct core_place at, uint64_t seq,
+                                     const struct ledger_group_row *group, struct arena *a,
                                      struct ledger_unit_facts *out) RT_BLOCKS;
 
 /* ERR_NOT_FOUND when it is not durable. */
@@ -42,6 +45,11 @@ NODISCARD enum err ledger_find_entry(struct ledger *l, struct str id, struct are
 /* The unit that holds seq. */
 NODISCARD enum err ledger_find_seq(struct ledger *l, uint64_t seq, struct arena *a,
                                    struct ledger_unit_facts *out, uint32_t *out_entry) RT_BLOCKS;
+
+/* The unit behind *io, which ledger_find_seq or this found; its arena may have been reset since. Where the search would begin at the
+ * group's first record again, this goes on from the last one: a reader of whole pages reads every record once. */
+NODISCARD enum err ledger_find_behind(struct ledger *l, struct arena *a,
+                                      struct ledger_unit_facts *io) RT_BLOCKS;
 
 /* The group that holds seq; ERR_NOT_FOUND past the head. */
 NODISCARD enum err ledger_group_of(struct ledger *l, uint64_t seq, struct ledger_group_row *out,

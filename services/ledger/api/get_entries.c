@@ -195,11 +195,11 @@ static void run_entries(struct ledger_service *s, struct ledger_read *r) RT_BLOC
     json_arr_begin(&w);
     uint64_t seq = h->a, left = h->b;
     enum err err = ERR_OK;
+    struct ledger_unit_facts f = {.n = 0};
     while (err == ERR_OK && left > 0 && seq <= head.seq) {
-        struct ledger_unit_facts f;
         uint32_t i = 0;
         arena_reset(&a);
-        err = ledger_find_seq(s->l, seq, &a, &f, &i);
+        err = f.n == 0 ? ledger_find_seq(s->l, seq, &a, &f, &i) : ledger_find_behind(s->l, &a, &f);
         for (; err == ERR_OK && i < f.n && left > 0; i++, seq++, left--)
             ledger_json_entry_info(&w, s->l, &f, i);
     }

@@ -69,10 +69,10 @@ static enum err some_entries(struct ledger *l, const struct ledger_oap_read *r, 
     out->entries = arena_array(a, r->b, sizeof *out->entries);
     if (out->entries == NULL)
         return ERR_NO_MEMORY;
+    struct ledger_unit_facts f = {.n = 0};
     while (err == ERR_OK && out->n_entries < r->b && seq <= out->as_of_seq) {
-        struct ledger_unit_facts f;
         uint32_t i = 0;
-        err = ledger_find_seq(l, seq, a, &f, &i);
+        err = f.n == 0 ? ledger_find_seq(l, seq, a, &f, &i) : ledger_find_behind(l, a, &f);
         for (; err == ERR_OK && i < f.n && out->n_entries < r->b; i++, seq++) {
             out->entries[out->n_entries] = info_out(l, a, &f, i);
             err = out->entries[out->n_entries++] == NULL ? ERR_NO_MEMORY : ERR_OK;

@@ -16,7 +16,7 @@ static void complete(struct ledger *l, struct ledger_job *job) RT_BLOCKS
         if (err == ERR_OK && !u->place_known)
             err = ledger_find_unit(l, u->u.idem_id, &job->arena, f);
         else if (err == ERR_OK)
-            err = ledger_read_facts(l, u->place, u->seq, &job->arena, f);
+            err = ledger_read_facts(l, u->place, u->seq, NULL, &job->arena, f);
         if (err == ERR_OK)
             u->late = f;
     }
