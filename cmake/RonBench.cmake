@@ -14,7 +14,7 @@ foreach(source ${benches})
     endif()
     add_executable(bench.${name} ${source} ${more})
     target_include_directories(bench.${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests/lib)
-    target_link_libraries(bench.${name} PRIVATE ${RON_SERVICES} ron_svc ron_net ron_auth ron_store ron_rt ron_obs ron_base)
+    target_link_libraries(bench.${name} PRIVATE ron_load ${RON_SERVICES} ron_svc ron_net ron_auth ron_store ron_rt ron_obs ron_base)
 endforeach()
 # the service that the tests use is what it measures
 target_sources(bench.frame PRIVATE ${CMAKE_SOURCE_DIR}/tests/lib/tiny.c)

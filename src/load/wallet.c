@@ -1,8 +1,6 @@
-#include "wallet_load.h"
+#include "load/wallet.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <math.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -10,7 +8,6 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -19,6 +16,8 @@
 #include "base/siphash.h"
 
 enum { DEPTH_MAX = 32, IN_MAX = 32768, OUT_MAX = DEPTH_MAX * 1024, KEPT = 8 };
+
+static const int64_t reopen_ns = 50 * 1000000;
 
 enum kind { PAY, REPEAT, THIEF, BALANCE };
 
@@ -29,10 +28,12 @@ struct under_way {
 };
 
 struct conn {
-    int fd;
+    int fd; /* -1: cut; opened again at not_before_ns */
     unsigned index;
+    int64_t not_before_ns;
     uint64_t acked, next;                  /* nonces */
     uint64_t kept_nonce[KEPT], kept[KEPT]; /* hashes of receipts, to compare repetitions with */
+    bool idle;                             /* in the list of those without a request */
     bool rewinding; /* something was refused: what is under way is waited for, then asked again */
     size_t n_way, first_way;
     struct under_way way[DEPTH_MAX];
@@ -41,57 +42,33 @@ struct conn {
 };
 
 struct load {
-    const struct wallet_load_spec *spec;
-    struct wallet_load_result *r;
+    const struct load_wallet_spec *spec;
+    struct load_wallet_result *r;
     struct conn *conns;
     size_t *idle, n_idle;
     int epoll;
     bool ending;
+    unsigned n_cut; /* connections without a descriptor */
     struct rng rng;
     char common[8192];
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static void note(struct wallet_load_times *t, int64_t ns)
-{
-    double us = (double)ns / 1000;
-    int at = us <= 1 ? 0 : (int)(log2(us) * 32);
-    t->bucket[at < WALLET_LOAD_BUCKETS ? at : WALLET_LOAD_BUCKETS - 1]++;
-    t->n++;
-}
-
-double wallet_load_ms(const struct wallet_load_times *t, double q)
-{
-    uint64_t left = (uint64_t)((double)t->n * q);
-    for (int i = 0; i < WALLET_LOAD_BUCKETS; i++) {
-        if (t->bucket[i] > left)
-            return exp2((i + 1) / 32.0) / 1000;
-        left -= t->bucket[i];
-    }
-    return 0;
-}
 
 /* ---- connections ---- */
 
 static bool conn_open(struct load *l, struct conn *c)
 {
-    struct sockaddr_in at = {
-        .sin_family = AF_INET, .sin_port = htons(l->spec->port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct load_addr *a = &l->spec->addr;
     int one = 1;
-    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    c->fd = socket(a->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(c->fd >= 0);
-    if (connect(c->fd, (struct sockaddr *)&at, sizeof at) != 0) {
+    c->not_before_ns = load_now_ns() + reopen_ns;
+    if (connect(c->fd, (const struct sockaddr *)&a->at, a->at_n) != 0) {
         close(c->fd);
         c->fd = -1;
         return false;
     }
-    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (a->at.ss_family != AF_UNIX)
+        setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     c->in_n = c->out_n = c->out_at = c->n_way = c->first_way = 0;
     c->rewinding = false;
     c->next = c->acked + 1;
@@ -105,8 +82,8 @@ static void conn_cut(struct load *l, struct conn *c)
     l->r->cut += c->n_way > 0;
     close(c->fd);
     c->fd = -1;
-    if (!l->ending && conn_open(l, c) && l->spec->rate > 0)
-        l->idle[l->n_idle++] = c->index;
+    c->n_way = 0;
+    l->n_cut++;
 }
 
 static void conn_flush(struct load *l, struct conn *c)
@@ -123,27 +100,33 @@ static void conn_flush(struct load *l, struct conn *c)
     c->out_n = c->out_at = 0;
 }
 
+static void rest(struct load *l, struct conn *c)
+{
+    if (!c->idle)
+        l->idle[l->n_idle++] = c->index;
+    c->idle = true;
+}
+
 /* ---- requests ---- */
 
 static void ask(struct load *l, struct conn *c, enum kind kind, uint64_t nonce, int64_t since_ns)
 {
-    const struct wallet_load_spec *s = l->spec;
-    char body[256];
+    const struct load_wallet_spec *s = l->spec;
+    char body[400];
     unsigned payer = s->first_payer + c->index % s->payers, lane = c->index / s->payers;
     if (c->out_at == c->out_n)
         c->out_at = c->out_n = 0;
     size_t room = sizeof c->out - c->out_n;
     int n;
     if (kind == BALANCE)
-        n = snprintf(c->out + c->out_n, room,
-                     "GET /v1/balance?account=acct:payer-%u&asset=ron HTTP/1.1\r\n%s\r\n", payer,
-                     l->common);
+        n = snprintf(c->out + c->out_n, room, "GET /v1/balance?account=%s%u&asset=%s HTTP/1.1\r\n%s\r\n",
+                     s->payer_head, payer, s->asset, l->common);
     else {
-        int body_n = snprintf(
-            body, sizeof body,
-            "{\"from\":\"acct:payer-%u\",\"to\":\"acct:shop-%u\",\"asset\":\"ron\",\"amount\":\"1\","
-            "\"nonce\":%llu,\"lane\":%u}",
-            payer, c->index % 97, (unsigned long long)nonce, lane);
+        int body_n =
+            snprintf(body, sizeof body,
+                     "{\"from\":\"%s%u\",\"to\":\"acct:shop-%u\",\"asset\":\"%s\",\"amount\":\"1\","
+                     "\"nonce\":%llu,\"lane\":%u}",
+                     s->payer_head, payer, c->index % 97, s->asset, (unsigned long long)nonce, lane);
         n = snprintf(c->out + c->out_n, room,
                      "POST /v1/transfer HTTP/1.1\r\n%sContent-Type: application/json\r\nIdempotency-Key: "
                      "%s%s-%u-%llu\r\nContent-Length: %d\r\n\r\n%s",
@@ -158,7 +141,7 @@ static void ask(struct load *l, struct conn *c, enum kind kind, uint64_t nonce, 
 
 static void ask_next(struct load *l, struct conn *c, int64_t since_ns)
 {
-    const struct wallet_load_spec *s = l->spec;
+    const struct load_wallet_spec *s = l->spec;
     uint64_t die = rng_below(&l->rng, 100);
     if (s->balances)
         ask(l, c, BALANCE, 0, since_ns);
@@ -178,7 +161,7 @@ static void fill(struct load *l, struct conn *c)
         c->next = c->acked + 1;
     }
     while (c->fd >= 0 && !c->rewinding && !l->ending && c->n_way < depth)
-        ask_next(l, c, now_ns());
+        ask_next(l, c, load_now_ns());
     conn_flush(l, c);
 }
 
@@ -200,11 +183,11 @@ static bool says(struct str text, const char *what)
 static void good(struct load *l, struct conn *c, const struct under_way *w, struct str head,
                  struct str body)
 {
-    struct wallet_load_result *r = l->r;
+    struct load_wallet_result *r = l->r;
     uint64_t print = siphash13(siphash_process_key(), body.p, body.n);
     r->ok++;
     r->replayed += says(head, "Idempotency-Replayed: true");
-    note(&r->good, now_ns() - w->since_ns);
+    load_times_note(&r->good, load_now_ns() - w->since_ns);
     if (w->kind == BALANCE)
         return;
     size_t at = w->nonce % KEPT;
@@ -221,7 +204,7 @@ static void good(struct load *l, struct conn *c, const struct under_way *w, stru
 
 static void answered(struct load *l, struct conn *c, int status, struct str head, struct str body)
 {
-    struct wallet_load_result *r = l->r;
+    struct load_wallet_result *r = l->r;
     struct under_way w = c->way[c->first_way];
     c->first_way = (c->first_way + 1) % DEPTH_MAX;
     c->n_way--;
@@ -229,7 +212,7 @@ static void answered(struct load *l, struct conn *c, int status, struct str head
         good(l, c, &w, head, body);
         return;
     }
-    note(&r->refused, now_ns() - w.since_ns);
+    load_times_note(&r->refused, load_now_ns() - w.since_ns);
     c->rewinding |= w.kind == PAY;
     if (status == 429 || status == 503)
         r->no_retry_after += !says(head, "\r\nRetry-After: ");
@@ -247,7 +230,7 @@ static void answered(struct load *l, struct conn *c, int status, struct str head
         odd(l, head, body);
 }
 
-/* Whole responses at the front of what came in. False: the server closes after this one. */
+/* Whole responses at the front of what came in. False: the server closes after this one, or speaks no HTTP that we know. */
 static bool take_answers(struct load *l, struct conn *c)
 {
     size_t at = 0;
@@ -259,7 +242,10 @@ static bool take_answers(struct load *l, struct conn *c)
             break;
         struct str head = str_of(left.p, (size_t)(end - left.p) + 4);
         const char *length = memmem(head.p, head.n, "\r\nContent-Length: ", 18);
-        CHECK(length && c->n_way > 0);
+        if (!length || c->n_way == 0) {
+            odd(l, head, str_of("", 0));
+            return false;
+        }
         size_t body_n = strtoul(length + 18, NULL, 10);
         if (left.n < head.n + body_n)
             break;
@@ -274,7 +260,6 @@ static bool take_answers(struct load *l, struct conn *c)
 
 static void readable(struct load *l, struct conn *c)
 {
-    CHECK(c->in_n < sizeof c->in);
     ssize_t n = recv(c->fd, c->in + c->in_n, sizeof c->in - c->in_n, MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN)
         return;
@@ -284,7 +269,7 @@ static void readable(struct load *l, struct conn *c)
     }
     c->in_n += (size_t)n;
     bool busy = c->n_way > 0;
-    if (!take_answers(l, c)) {
+    if (!take_answers(l, c) || c->in_n == sizeof c->in) {
         c->n_way = 0; /* told so: nothing behind it was read */
         conn_cut(l, c);
         return;
@@ -293,20 +278,37 @@ static void readable(struct load *l, struct conn *c)
         if (c->rewinding)
             c->rewinding = false, c->next = c->acked + 1;
         if (busy && c->n_way == 0)
-            l->idle[l->n_idle++] = c->index;
+            rest(l, c);
     } else
         fill(l, c);
 }
 
+/* A strand whose connection was cut goes on over a new one, with what it was not answered. */
+static void reopen(struct load *l)
+{
+    int64_t now = load_now_ns();
+    for (unsigned i = 0; l->n_cut > 0 && i < l->spec->conns; i++) {
+        struct conn *c = &l->conns[i];
+        if (c->fd >= 0 || c->not_before_ns > now || !conn_open(l, c))
+            continue;
+        l->n_cut--;
+        if (l->spec->rate > 0)
+            rest(l, c);
+        else
+            fill(l, c);
+    }
+}
+
 static void arrivals(struct load *l, int64_t began, uint64_t *arrived)
 {
-    const struct wallet_load_spec *s = l->spec;
-    int64_t now = now_ns();
+    const struct load_wallet_spec *s = l->spec;
+    int64_t now = load_now_ns();
     uint64_t due = (uint64_t)((double)(now - began) / 1e9 * s->rate);
     for (; *arrived < due; ++*arrived) {
         struct conn *c = NULL;
         while (l->n_idle && !c) {
             c = &l->conns[l->idle[--l->n_idle]];
+            c->idle = false;
             if (c->fd < 0)
                 c = NULL;
         }
@@ -328,31 +330,39 @@ static bool all_quiet(const struct load *l)
     return true;
 }
 
-void wallet_load_run(const struct wallet_load_spec *spec, struct wallet_load_result *out)
+enum err load_wallet_run(const struct load_wallet_spec *spec, struct load_wallet_result *out)
 {
     struct load l = {.spec = spec, .r = out};
     struct epoll_event events[256];
     uint64_t arrived = 0;
+    enum err e = ERR_OK;
     memset(out, 0, sizeof *out);
     CHECK(spec->conns && spec->payers && spec->depth <= DEPTH_MAX);
     rng_seed(&l.rng, 42);
     snprintf(l.common, sizeof l.common, "Host: 127.0.0.1\r\nAuthorization: Bearer %s\r\n", spec->token);
     l.epoll = epoll_create1(EPOLL_CLOEXEC);
     l.conns = calloc(spec->conns, sizeof *l.conns);
-    l.idle = calloc((size_t)spec->conns * 2, sizeof *l.idle);
+    l.idle = calloc(spec->conns, sizeof *l.idle);
     out->acked = calloc(spec->conns, sizeof *out->acked);
     CHECK(l.epoll >= 0 && l.conns && l.idle && out->acked);
     for (unsigned i = 0; i < spec->conns; i++) {
         l.conns[i].index = i;
-        CHECK(conn_open(&l, &l.conns[i]));
-        l.idle[l.n_idle++] = i;
+        l.conns[i].fd = -1;
+        if (conn_open(&l, &l.conns[i]))
+            rest(&l, &l.conns[i]);
+        else
+            l.n_cut++;
     }
-    int64_t began = now_ns(), end = began + spec->ms * 1000000, give_up = end + INT64_C(10000000000);
+    if (l.n_cut == spec->conns) {
+        e = ERR_REFUSED;
+        goto out;
+    }
+    int64_t began = load_now_ns(), end = began + spec->ms * 1000000, give_up = end + INT64_C(10000000000);
     if (spec->rate == 0)
         for (unsigned i = 0; i < spec->conns; i++)
             fill(&l, &l.conns[i]);
     for (;;) {
-        int64_t now = now_ns();
+        int64_t now = load_now_ns();
         if (!l.ending && (now >= end || (spec->stop && atomic_load(spec->stop)))) {
             l.ending = true;
             out->seconds = (double)(now - began) / 1e9;
@@ -363,6 +373,8 @@ void wallet_load_run(const struct wallet_load_spec *spec, struct wallet_load_res
         for (int i = 0; i < n; i++)
             if (((struct conn *)events[i].data.ptr)->fd >= 0)
                 readable(&l, events[i].data.ptr);
+        if (!l.ending)
+            reopen(&l);
         if (spec->rate > 0 && !l.ending)
             arrivals(&l, began, &arrived);
     }
@@ -371,7 +383,9 @@ void wallet_load_run(const struct wallet_load_spec *spec, struct wallet_load_res
         if (l.conns[i].fd >= 0)
             close(l.conns[i].fd);
     }
+out:
     close(l.epoll);
     free(l.conns);
     free(l.idle);
+    return e;
 }

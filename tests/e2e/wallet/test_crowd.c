@@ -15,10 +15,20 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "wallet_load.h"
+#include "load/wallet.h"
 #include "wallet_rig.h"
 
 static struct wallet_rig rig;
+
+static struct load_addr at_the_wallet(void)
+{
+    struct load_addr a[LOAD_ADDRS_MAX];
+    size_t n;
+    char url[64];
+    snprintf(url, sizeof url, "http://127.0.0.1:%u", (unsigned)svc_port(rig.svc));
+    CHECK(load_addrs_parse(url, a, &n) == ERR_OK);
+    return a[0];
+}
 
 static void fund(unsigned payers)
 {
@@ -43,22 +53,22 @@ static size_t rss_kib(void)
     return kib;
 }
 
-static void show(const char *what, const struct wallet_load_result *r)
+static void show(const char *what, const struct load_wallet_result *r)
 {
     print_message("%s: %.1f s, sent %llu, ok %llu (%.0f/s, p50 %.1f ms, p99 %.1f ms), busy %llu (p50 %.1f "
                   "ms, p99 %.1f ms), "
                   "unavailable %llu, pending %llu, conflict %llu, cut %llu, unsent %llu, other %llu %s\n",
                   what, r->seconds, (unsigned long long)r->sent, (unsigned long long)r->ok,
-                  (double)r->ok / r->seconds, wallet_load_ms(&r->good, 0.5), wallet_load_ms(&r->good, 0.99),
-                  (unsigned long long)r->busy, wallet_load_ms(&r->refused, 0.5),
-                  wallet_load_ms(&r->refused, 0.99), (unsigned long long)r->unavailable,
+                  (double)r->ok / r->seconds, load_times_ms(&r->good, 0.5), load_times_ms(&r->good, 0.99),
+                  (unsigned long long)r->busy, load_times_ms(&r->refused, 0.5),
+                  load_times_ms(&r->refused, 0.99), (unsigned long long)r->unavailable,
                   (unsigned long long)r->pending, (unsigned long long)r->conflict,
                   (unsigned long long)r->cut, (unsigned long long)r->unsent, (unsigned long long)r->other,
                   r->first_odd);
 }
 
 /* What a strand was told and what the ledger has are the same, once nothing is under way. */
-static void assert_nothing_lost(const struct wallet_load_result *r, unsigned strands, unsigned first)
+static void assert_nothing_lost(const struct load_wallet_result *r, unsigned strands, unsigned first)
 {
     for (unsigned i = 0; i < strands; i++) {
         char account[32];
@@ -78,20 +88,22 @@ ten_times_too_much_is_told_when_to_come_back_and_nothing_acknowledged_is_lost(vo
     static const char *const flags[] = {"--workers=1", "--batch_units=2", "--inflight_requests=1",
                                         "--queues.work=32"};
     enum { STRANDS = 400 };
-    struct wallet_load_result flood;
+    struct load_wallet_result flood;
     (void)state;
     wallet_rig_open(&rig, flags, 4);
     fund(STRANDS);
     mem_ledger_service_time(rig.ledger, 4000);
     size_t rss = rss_kib();
-    struct wallet_load_spec spec = {.port = (uint16_t)svc_port(rig.svc),
+    struct load_wallet_spec spec = {.addr = at_the_wallet(),
+                                    .asset = "ron",
+                                    .payer_head = "acct:payer-",
                                     .token = rig.token,
                                     .run = "flood",
                                     .conns = STRANDS,
                                     .payers = STRANDS,
                                     .rate = 5000,
                                     .ms = 2500};
-    wallet_load_run(&spec, &flood);
+    CHECK(load_wallet_run(&spec, &flood) == ERR_OK);
     show("flood", &flood);
     double grown_kib = (double)rss_kib() - (double)rss;
     assert_true(flood.ok > 0);
@@ -113,11 +125,13 @@ RT_UNCHECKED static void a_thousand_clients_repeat_steal_and_pipeline(void **sta
 {
     /* A thousand strands over 125 accounts, eight lanes each, four nonces of each in the pipe. */
     enum { STRANDS = 1000, PAYERS = 125 };
-    struct wallet_load_result r;
+    struct load_wallet_result r;
     (void)state;
     wallet_rig_open(&rig, NULL, 0);
     fund(PAYERS);
-    struct wallet_load_spec spec = {.port = (uint16_t)svc_port(rig.svc),
+    struct load_wallet_spec spec = {.addr = at_the_wallet(),
+                                    .asset = "ron",
+                                    .payer_head = "acct:payer-",
                                     .token = rig.token,
                                     .run = "crowd",
                                     .conns = STRANDS,
@@ -126,7 +140,7 @@ RT_UNCHECKED static void a_thousand_clients_repeat_steal_and_pipeline(void **sta
                                     .repeat_pct = 10,
                                     .thief_pct = 10,
                                     .ms = 3000};
-    wallet_load_run(&spec, &r);
+    CHECK(load_wallet_run(&spec, &r) == ERR_OK);
     show("crowd", &r);
     assert_int_equal(r.wrong, 0); /* no other bytes for a repeated request, nothing for a stolen nonce */
     assert_int_equal(r.other + r.cut, 0);
@@ -150,8 +164,8 @@ static atomic_bool enough;
 
 RT_UNCHECKED static void *pay_all_the_time(void *arg)
 {
-    struct wallet_load_spec *spec = ((void **)arg)[0];
-    wallet_load_run(spec, ((void **)arg)[1]);
+    struct load_wallet_spec *spec = ((void **)arg)[0];
+    CHECK(load_wallet_run(spec, ((void **)arg)[1]) == ERR_OK);
     return NULL;
 }
 
@@ -164,10 +178,12 @@ RT_UNCHECKED static void drained_again_and_again_under_load_nothing_is_unknown(v
     wallet_rig_open(&rig, NULL, 0);
     fund((unsigned)rounds * STRANDS);
     for (int round = 0; round < rounds; round++) {
-        struct wallet_load_result r;
+        struct load_wallet_result r;
         char run[16];
         snprintf(run, sizeof run, "d%d", round);
-        struct wallet_load_spec spec = {.port = (uint16_t)svc_port(rig.svc),
+        struct load_wallet_spec spec = {.addr = at_the_wallet(),
+                                        .asset = "ron",
+                                        .payer_head = "acct:payer-",
                                         .token = rig.token,
                                         .run = run,
                                         .conns = STRANDS,
