@@ -12,6 +12,7 @@
 #include "services/edge/core/accept.h"
 #include "services/edge/events.h"
 #include "services/edge/serve.h"
+#include "services/edge/trace.h"
 
 struct edge_negative {
     int64_t until_ns;
@@ -249,7 +250,7 @@ static struct edge_fill *fill_make(struct net_req *rq, struct str name, struct s
 {
     struct edge_fill *f = calloc(1, sizeof *f);
     char *copy = malloc(name.n + 1 + path.n + query.n);
-    struct str corr = net_req_corr_id(rq), trace = net_req_traceparent(rq);
+    struct str corr = net_req_corr_id(rq);
     if (!f || !copy) {
         free(f);
         free(copy);
@@ -269,8 +270,6 @@ static struct edge_fill *fill_make(struct net_req *rq, struct str name, struct s
     if (stale)
         f->stale = *stale;
     snprintf(f->corr_id, sizeof f->corr_id, "%.*s", STR_ARG(corr));
-    if (trace.p)
-        snprintf(f->traceparent, sizeof f->traceparent, "%.*s", STR_ARG(trace));
     return f;
 }
 
@@ -394,6 +393,7 @@ static void ask(struct edge *e, struct net_req *rq, const struct wish *wish)
             fill_free(fresh);
         return;
     }
+    edge_trace_fill(e, rq, fresh);
     fresh->nameless = wish->nameless;
     fresh->has_digest = wish->digest != NULL;
     if (wish->digest)
@@ -529,6 +529,7 @@ void edge_fill_end(struct edge *e, struct edge_fill *f, const struct edge_outcom
     edge_event(e, "fill", "{\"origin\":\"%s\",\"result\":\"%s\",\"bytes\":%llu,\"tries\":%u}",
                f->route->label, o->err == ERR_OK ? "ok" : err_code(o->err),
                (unsigned long long)atomic_load(&f->bytes), f->tries);
+    edge_trace_filled(e, f, o->err);
     struct edge_waiter *w = detach(e, f);
     if (ok) {
         bool renewed = f->has_stale && sha256_eq(&f->stale.digest, &hit.digest);

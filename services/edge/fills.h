@@ -9,6 +9,7 @@
 #ifndef RON_EDGE_FILLS_H
 #define RON_EDGE_FILLS_H
 
+#include "obs/span.h"
 #include "rt/breaker.h"
 #include "services/edge/core/fill_state.h"
 #include "services/edge/core/retry.h"
@@ -48,7 +49,8 @@ struct edge_fill {
     int64_t queued_ns;
     unsigned tries;
     _Atomic uint64_t bytes;
-    char corr_id[130], traceparent[64];
+    char corr_id[130];
+    struct obs_span span;
 };
 
 struct edge_recent {

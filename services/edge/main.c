@@ -185,7 +185,7 @@ static enum err start_service(struct svc *s, void *state)
     set_limits(e);
     for (size_t i = 0; err == ERR_OK && i < sizeof rows / sizeof *rows; i++)
         err = svc_add_task(s, rows[i].name, rows[i].run, e);
-    return err;
+    return err == ERR_OK ? svc_add_task(s, "traces", svc_metrics_task, s) : err;
 }
 
 static void drain_step(struct svc *s, void *state, int step)

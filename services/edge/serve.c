@@ -12,12 +12,14 @@
 #include <string.h>
 
 #include "base/base64.h"
+#include "base/check.h"
 #include "base/hex.h"
 #include "base/rng.h"
 #include "base/time_fmt.h"
 #include "net/http_range.h"
 #include "net/loop.h"
 #include "services/edge/core/accept.h"
+#include "services/edge/trace.h"
 
 enum {
     HEAD_MAX = 2048,
@@ -284,7 +286,8 @@ static void reply_304(const struct reply *p)
     net_reply(p->rq, 304, &(struct net_headers){.type = "", .raw = buf_str(&lines)}, bytes_of(NULL, 0));
 }
 
-static void reply_body(const struct reply *p, const struct net_range *list, size_t count, bool may_block)
+/* The status; 0: it waits for the disk, and comes back. */
+static int reply_body(const struct reply *p, const struct net_range *list, size_t count, bool may_block)
 {
     char raw[HEAD_MAX], boundary[BOUNDARY + 1], type[64], text[NET_CONTENT_RANGE_CHARS];
     struct buf lines;
@@ -294,12 +297,12 @@ static void reply_body(const struct reply *p, const struct net_range *list, size
         enum heat heat = heat_of(p, count ? list : &whole, count ? count : 1, may_block);
         if (heat == HEAT_COLD) {
             defer(p);
-            return;
+            return 0;
         }
         if (heat == HEAT_GONE ||
             (p->r->file && atomic_load_explicit(&p->r->file->changed, memory_order_relaxed))) {
             edge_refuse(p->e, p->rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK, "the file changed under its name");
-            return;
+            return err_http_status(ERR_PACK_UNAVAILABLE);
         }
     }
     buf_init_fixed(&lines, raw, sizeof raw);
@@ -324,6 +327,7 @@ static void reply_body(const struct reply *p, const struct net_range *list, size
         net_reply_pinned(p->rq, 200, &h, bytes_of("", (size_t)p->r->size), NULL, NULL);
     } else
         send_one(p, count ? 206 : 200, &h, count ? &list[0] : &whole);
+    return count ? 206 : 200;
 }
 
 static void bad_tag(const struct reply *p)
@@ -332,7 +336,7 @@ static void bad_tag(const struct reply *p)
                 "a validator in the request is not well-formed");
 }
 
-static void answer(struct reply *p, bool may_block)
+static int answer(struct reply *p, bool may_block, size_t *out_parts)
 {
     const struct edge_config *cfg = edge_config(p->e);
     struct net_range list[NET_RANGE_PARTS_MAX];
@@ -342,31 +346,43 @@ static void answer(struct reply *p, bool may_block)
     switch (net_conditions_check(&p->c, &p->v, p->now_s)) {
     case NET_CONDITION_NOT_MODIFIED:
         reply_304(p);
-        return;
+        return 304;
     case NET_CONDITION_FAILED:
         edge_refuse(p->e, p->rq, ERR_PRECONDITION_FAILED, EDGE_R_NONE,
                     "the object is not the one the request names");
-        return;
+        return 412;
     case NET_CONDITION_BAD:
         bad_tag(p);
-        return;
+        return 400;
     case NET_CONDITION_TRUE:
         break;
     }
     switch (net_range_read(&p->c, &p->v, p->now_s, p->r->size, &limits, list, &count)) {
     case NET_RANGE_WHOLE:
-        reply_body(p, NULL, 0, may_block);
-        return;
+        return reply_body(p, NULL, 0, may_block);
     case NET_RANGE_PARTS:
-        reply_body(p, list, count, may_block);
-        return;
+        *out_parts = count;
+        return reply_body(p, list, count, may_block);
     case NET_RANGE_UNSATISFIABLE:
         reply_416(p);
-        return;
+        return 416;
     case NET_RANGE_BAD:
         bad_tag(p);
-        return;
+        return 400;
     }
+    UNREACHABLE();
+}
+
+static void answer_traced(struct reply *p, bool may_block)
+{
+    struct edge_trace t;
+    const char *from = from_names[p->r->from];
+    struct edge *e = p->e;
+    size_t parts = 0;
+    bool traced = edge_trace_begin(e, p->rq, &t);
+    int status = answer(p, may_block, &parts);
+    if (traced && status)
+        edge_trace_end(e, &t, from, status, parts);
 }
 
 void edge_serve(struct edge *e, struct net_req *rq, const struct edge_repr *r, bool may_block)
@@ -378,7 +394,11 @@ void edge_serve(struct edge *e, struct net_req *rq, const struct edge_repr *r, b
     p.etag[ETAG_CHARS - 1] = '"';
     p.v = (struct net_validator){.etag = {.tag = str_of(p.etag, ETAG_CHARS)},
                                  .modified_s = r->since_s ? (int64_t)r->since_s : INT64_MIN};
-    answer(&p, may_block);
+    size_t parts = 0;
+    if (net_req_traceparent(rq).p)
+        answer_traced(&p, may_block);
+    else
+        (void)answer(&p, may_block, &parts);
     edge_file_unref(file);
 }
 

@@ -74,8 +74,10 @@ void svc_export_traces(struct svc *s)
 
 enum err svc_metrics_task(struct rt_task *self, void *arg)
 {
-    while (rt_task_sleep(self, deadline_in_ms(EXPORT_MS)) == ERR_OK)
+    while (rt_task_sleep(self, deadline_in_ms(EXPORT_MS)) == ERR_OK) {
         svc_export_traces(arg);
+        rt_task_beat(self);
+    }
     return ERR_OK;
 }
 

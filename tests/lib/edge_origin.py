@@ -8,6 +8,7 @@
 /away/<name>       redirects to another host;  /inside/<name> to /good/<name>;  /out/<name> off the route
 /flaky/<n>/<name>  503 for the first n GETs of this name
 /count/<path>      how many GETs the path had (not counted itself)
+/trace/<path>      the traceparent of the last GET of the path
 /set/<name>/<text> what /live/<name> serves from now on, with an ETag made from it
 """
 import hashlib
@@ -17,7 +18,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-counts, live, lock = {}, {}, threading.Lock()
+counts, live, traces, lock = {}, {}, {}, threading.Lock()
 
 
 def etag(body):
@@ -45,7 +46,10 @@ class Origin(BaseHTTPRequestHandler):
             with lock:
                 n = counts.get(path[6:], 0)
             return self.send(200, str(n).encode())
+        if parts[0] == "trace":
+            return self.send(200, traces.get(path[6:], "").encode())
         with lock:
+            traces[path] = self.headers.get("traceparent", "")
             counts[path] = counts.get(path, 0) + 1
             count = counts[path]
         body = (parts[-1] * 100).encode()

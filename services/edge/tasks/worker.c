@@ -23,6 +23,7 @@ struct job {
     struct edge_answer a;
     char tmp[STORE_PATH_MAX]; /* "": none */
     struct buf url;
+    struct obs_span span; /* of the try under way */
 };
 
 static const struct edge_outcome interrupted = {ERR_CANCELED, EDGE_R_NONE, "", 0};
@@ -50,10 +51,9 @@ static void make_headers(const struct job *j, const char *lines[HEADERS_MAX], ch
     lines[n++] = "Accept: */*";
     snprintf(room[0], sizeof room[0], "X-Corr-ID: %s", f->corr_id);
     lines[n++] = room[0];
-    if (f->traceparent[0]) {
-        snprintf(room[1], sizeof room[1], "traceparent: %s", f->traceparent);
-        lines[n++] = room[1];
-    }
+    size_t name = (size_t)snprintf(room[1], sizeof room[1], "traceparent: ");
+    obs_traceparent_format(&j->span.self, room[1] + name); /* we are the origin's caller */
+    lines[n++] = room[1];
     if (f->has_stale && f->stale.etag[0]) {
         snprintf(room[2], sizeof room[2], "If-None-Match: %s", f->stale.etag);
         lines[n++] = room[2];
@@ -234,8 +234,12 @@ static struct edge_outcome fetch_with_retries(struct job *j)
         if (n)
             edge_fill_to(j->e, j->f, EDGE_FILL_FETCHING);
         j->f->tries++;
+        obs_span_begin(svc_tracer(j->e->svc), &j->f->span.self, "svc.edge.try", &j->span);
         enum edge_got got = try_once(j, &off_list);
         struct edge_outcome o = judge(j, got, off_list);
+        obs_span_u64(&j->span, "status", got == EDGE_GOT_ANSWER ? (uint64_t)j->a.status : 0);
+        obs_span_u64(&j->span, "try", n + 1);
+        obs_span_end(svc_tracer(j->e->svc), &j->span, o.err);
         if (!transient(&o) || n >= retry.max_retries || svc_draining(j->e->svc) ||
             !edge_fill_wanted(j->e, j->f))
             return o;
@@ -280,7 +284,7 @@ static struct edge_commit *commit_make(struct job *j, enum edge_record_type type
 }
 
 RT_BLOCKS
-static struct edge_outcome commit(struct job *j, enum edge_record_type type)
+static struct edge_outcome commit_record(struct job *j, enum edge_record_type type)
 {
     struct edge_commit *c = commit_make(j, type);
     void *value;
@@ -306,6 +310,17 @@ static struct edge_outcome commit(struct job *j, enum edge_record_type type)
                             : c->result == ERR_OK ? outcome(ERR_OK, EDGE_R_NONE, "")
                                                   : failed;
     edge_commit_unref(c);
+    return o;
+}
+
+RT_BLOCKS
+static struct edge_outcome commit(struct job *j, enum edge_record_type type)
+{
+    struct obs_span s;
+    obs_span_begin(svc_tracer(j->e->svc), &j->f->span.self, "svc.edge.commit", &s);
+    struct edge_outcome o = commit_record(j, type);
+    obs_span_u64(&s, "bytes", j->a.bytes);
+    obs_span_end(svc_tracer(j->e->svc), &s, o.err);
     return o;
 }
 
