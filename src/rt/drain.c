@@ -51,8 +51,9 @@ static void drain_enter(struct rt_drain *d, int64_t now_ns)
     d->entered = true;
     d->canceled = false;
     d->step_by_ns = d->overall_by_ns;
-    if (s->deadline_ms > 0 && now_ns + s->deadline_ms * 1000000 < d->step_by_ns)
-        d->step_by_ns = now_ns + s->deadline_ms * 1000000;
+    int64_t ms = s->deadline_for ? s->deadline_for(s->ctx) : s->deadline_ms;
+    if (ms > 0 && now_ns + ms * 1000000 < d->step_by_ns)
+        d->step_by_ns = now_ns + ms * 1000000;
 }
 
 enum rt_drain_action rt_drain_next(struct rt_drain *d, int64_t now_ns, unsigned left)

@@ -26,7 +26,9 @@ const char *rt_drain_state_name(enum rt_drain_state s); /* "running" … */
 struct rt_drain_step {
     unsigned step;
     const char *name;
-    int64_t deadline_ms;      /* 0: the overall one */
+    int64_t deadline_ms; /* 0: the overall one */
+    int64_t (*deadline_for)(
+        void *ctx);           /* instead of deadline_ms, asked when the step is entered; may be NULL */
     void (*begin)(void *ctx); /* may be NULL; must not wait */
     void *ctx;
 };

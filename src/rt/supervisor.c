@@ -269,6 +269,18 @@ static bool ended_well(const struct rt_supervisor *sup, const struct rt_task *t)
     return sup->drain.state != RT_DRAIN_RUNNING && (t->result == ERR_CLOSED || t->result == ERR_CANCELED);
 }
 
+/* It was made to fail just before its step of the drain began: it gets the last run that a waiting one gets. */
+static bool sup_runs_again(struct rt_supervisor *sup, struct rt_task *t)
+{
+    if (!t->failing || !t->finishing || t->spec.on_fail != RT_RESTART || sup->drain.canceled)
+        return false;
+    sup_tell_task(sup, RT_EVENT_FAILED, t);
+    if (task_start(sup, t) != ERR_OK) /* no longer failing: once is enough */
+        return false;
+    task_ask(t, RT_STOP_SOFT);
+    return true;
+}
+
 static void sup_reap(struct rt_supervisor *sup, int64_t now_ns)
 {
     for (struct rt_task *t = sup->tasks; t; t = t->next) {
@@ -278,6 +290,8 @@ static void sup_reap(struct rt_supervisor *sup, int64_t now_ns)
         os_count_set(&t->last_result, (uint64_t)t->result);
         if (t->result == ERR_CANCELED)
             os_count_add(&t->canceled, 1);
+        if (sup_runs_again(sup, t))
+            continue;
         if (ended_well(sup, t)) {
             task_set_state(t, RT_TASK_DONE);
             sup_tell_task(sup, RT_EVENT_ENDED, t);

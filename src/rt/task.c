@@ -106,11 +106,22 @@ bool rt_task_canceled(const struct rt_task *self)
     return (os_a32_load(&self->stop.flags, memory_order_acquire) & RT_STOP_HARD) != 0;
 }
 
-enum err rt_task_sleep(struct rt_task *self, struct deadline by)
+RT_BLOCKS
+static enum err task_nap(struct rt_task *self, struct deadline by, unsigned ended_by)
 {
     CHECK_MAGIC(self, RT_TASK_MAGIC);
     CHECK(self == rt_task_current());
-    enum err e = rt_word_wait(&self->nap, 0, ~(uint64_t)0, by, RT_STOP_ANY);
+    enum err e = rt_word_wait(&self->nap, 0, ~(uint64_t)0, by, ended_by);
     CHECK(e != ERR_OK);
     return e == ERR_TIMEOUT ? ERR_OK : e;
+}
+
+enum err rt_task_sleep(struct rt_task *self, struct deadline by)
+{
+    return task_nap(self, by, RT_STOP_ANY);
+}
+
+enum err rt_task_pause(struct rt_task *self, struct deadline by)
+{
+    return task_nap(self, by, RT_STOP_HARD);
 }

@@ -50,5 +50,7 @@ bool rt_task_stopping(const struct rt_task *self); /* softly or hard */
 bool rt_task_canceled(const struct rt_task *self); /* hard */
 NODISCARD enum err rt_task_sleep(struct rt_task *self,
                                  struct deadline by) RT_BLOCKS; /* ERR_OK, ERR_CANCELED */
+/* The same for waiting inside work that a soft stop lets finish: only a hard cancel ends it early. */
+NODISCARD enum err rt_task_pause(struct rt_task *self, struct deadline by) RT_BLOCKS;
 
 #endif

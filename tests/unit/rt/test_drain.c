@@ -63,6 +63,28 @@ static void second_request_gives_no_step_any_time(void **state)
     assert_int_equal(rt_drain_next(&d, MS(2), 0), RT_DRAIN_FINISH);
 }
 
+static int64_t left_ms;
+static int64_t what_is_left(void *ctx)
+{
+    (void)ctx;
+    return left_ms;
+}
+
+static void a_step_may_say_how_long_it_has_when_it_is_entered(void **state)
+{
+    (void)state;
+    rt_drain_init(&d, 5000, 1000);
+    rt_drain_add(&d, &(struct rt_drain_step){.step = 1, .deadline_for = what_is_left});
+    rt_drain_add(&d, &(struct rt_drain_step){.step = 2, .deadline_for = what_is_left});
+    rt_drain_begin(&d, 0);
+    left_ms = 700;
+    assert_int_equal(rt_drain_next(&d, 0, 1), RT_DRAIN_ENTER);
+    left_ms = 0; /* says nothing: as long as the whole */
+    assert_int_equal(rt_drain_next_ns(&d), MS(700));
+    assert_int_equal(rt_drain_next(&d, MS(10), 0), RT_DRAIN_ENTER);
+    assert_int_equal(rt_drain_next_ns(&d), MS(5000));
+}
+
 static void nothing_to_drain_stops_at_once(void **state)
 {
     (void)state;
@@ -77,6 +99,7 @@ int main(void)
         cmocka_unit_test(steps_are_entered_in_order_and_end_in_stopped),
         cmocka_unit_test(late_step_is_cancelled_then_given_up_and_the_next_one_still_runs),
         cmocka_unit_test(second_request_gives_no_step_any_time),
+        cmocka_unit_test(a_step_may_say_how_long_it_has_when_it_is_entered),
         cmocka_unit_test(nothing_to_drain_stops_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
