@@ -246,6 +246,8 @@ NODISCARD enum err ledger_submit(struct ledger *l, struct ledger_job *job);
 NODISCARD enum err ledger_admit(struct ledger *l, struct ledger_job *job);
 enum err ledger_not_taken(struct ledger *l, struct ledger_job *job, enum err why);
 void ledger_answer(struct ledger *l, struct ledger_job *job);
+/* A drain ran out of time: what still waits in this queue, which is closed, is answered with `why`. */
+void ledger_answer_queued(struct ledger *l, struct rt_chan *closed, enum err why);
 /* A job that had to be sequenced by `by` is answered by then; after that its outcome is open and the door says so. */
 static inline struct deadline ledger_answer_by(const struct ledger *l, struct deadline by)
 {

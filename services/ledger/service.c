@@ -68,10 +68,14 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
     return ERR_OK;
 }
 
+/* Both times of the pipeline's drain, and what a last checkpoint takes. */
+static const struct conf_default defaults[] = {{"drain_deadline", "15s"}, {NULL, NULL}};
+
 const struct conf_table ledger_conf = {.service = "ledger",
                                        .keys = keys,
                                        .keys_n = sizeof keys / sizeof keys[0],
                                        .config_bytes = sizeof(struct ledger_config),
+                                       .defaults = defaults,
                                        .adjust = adjust};
 
 void ledger_topology(const void *config, struct rt_topology *topology)
@@ -338,6 +342,29 @@ static void service_drain_step(struct svc *svc, void *state, int step)
     }
 }
 
+/* Prevalidators and sequencer share one time, the committer has its own; the rest has what the drain as a whole leaves. */
+static int64_t service_drain_step_ms(struct svc *svc, void *state, int step)
+{
+    struct ledger_service *s = state;
+    const struct ledger_config *cfg = svc_config(svc);
+    int64_t now_ns = svc_clock(svc)->mono_ns(svc_clock(svc)->ctx);
+    int64_t left_ms = (int64_t)cfg->shutdown_drain_ms;
+    switch (step) {
+    case 1:
+        s->drain_began_ns = now_ns;
+        break;
+    case 2:
+        left_ms -= (now_ns - s->drain_began_ns) / 1000000;
+        break;
+    case 3:
+        left_ms = (int64_t)cfg->shutdown_commit_ms;
+        break;
+    default:
+        return 0;
+    }
+    return left_ms > 0 ? left_ms : 1;
+}
+
 static void service_readiness(struct svc *svc, void *state)
 {
     struct ledger_service *s = state;
@@ -438,6 +465,10 @@ static void service_close(struct svc *svc, void *state) RT_BLOCKS
 {
     (void)svc;
     struct ledger_service *s = state;
+    /* Normally empty: only a task that was given up for good leaves anything, and then nobody else will answer. */
+    struct rt_chan *queues[] = {s->l->ingress, s->l->preval, s->l->commit, s->l->late};
+    for (size_t i = 0; i < sizeof queues / sizeof queues[0]; i++)
+        ledger_answer_queued(s->l, queues[i], i < 2 ? ERR_DRAINING : ERR_OUTCOME_UNKNOWN);
     ledger_providers_destroy(s->l->providers);
     net_outbox_destroy(s->doors);
     ledger_close(s->l, s->committer_done);
@@ -470,6 +501,7 @@ const struct svc_def ledger_svc = {
     .hooks = {.open = service_open,
               .start = service_start,
               .drain_step = service_drain_step,
+              .drain_step_ms = service_drain_step_ms,
               .readiness = service_readiness,
               .readiness_members = service_readiness_members,
               .reloaded = service_reloaded,

@@ -28,6 +28,7 @@ struct ledger_service {
     struct net_outbox *doors; /* from the event loops to ingress_tx */
     _Atomic uint32_t n_streams;
     _Atomic uint32_t prevalidating; /* prevalidators alive */
+    int64_t drain_began_ns;         /* supervisor only */
     bool committer_done;            /* it ended as it should: a clean stop */
     size_t cause_safe, cause_backpressure, cause_lag, cause_disk, cause_kms, cause_policy, cause_wallet,
         cause_warn, cause_checkpoint, cause_replica;

@@ -157,6 +157,13 @@ static void begin_step(void *ctx)
         s->def->hooks.drain_step(s, s->state, (int)step->step);
 }
 
+static int64_t step_deadline(void *ctx)
+{
+    struct svc_step *step = ctx;
+    struct svc *s = step->svc;
+    return s->def->hooks.drain_step_ms ? s->def->hooks.drain_step_ms(s, s->state, (int)step->step) : 0;
+}
+
 static enum err open_supervisor(struct svc *s)
 {
     const struct svc_config *c = svc_common(s);
@@ -176,7 +183,8 @@ static enum err open_supervisor(struct svc *s)
         for (size_t i = 0; i < s->topology.tasks_n; i++)
             if (s->topology.tasks[i].drain_step == step) {
                 s->steps[n] = (struct svc_step){s, step};
-                steps[n] = (struct rt_drain_step){.step = step, .begin = begin_step, .ctx = &s->steps[n]};
+                steps[n] = (struct rt_drain_step){
+                    .step = step, .begin = begin_step, .deadline_for = step_deadline, .ctx = &s->steps[n]};
                 n++;
                 break;
             }

@@ -166,6 +166,7 @@ static pthread_mutex_t gate_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_cond = PTHREAD_COND_INITIALIZER;
 static char gate_task[16]; /* empty: open */
 static unsigned gate_stopped;
+static bool gate_lets_canceled;
 static _Atomic bool gate_shut;
 
 static int64_t gate_mono_ns(void *ctx)
@@ -178,8 +179,14 @@ static int64_t gate_mono_ns(void *ctx)
         if (gate_task[0] != 0 && strncmp(name, gate_task, strlen(gate_task)) == 0) {
             gate_stopped++;
             pthread_cond_broadcast(&gate_cond);
-            while (gate_task[0] != 0)
-                pthread_cond_wait(&gate_cond, &gate_mutex);
+            while (gate_task[0] != 0 && !(gate_lets_canceled && rt_task_canceled(rt_task_current()))) {
+                struct timespec soon; /* nobody tells of a cancellation: look again */
+                clock_gettime(CLOCK_REALTIME, &soon);
+                soon.tv_nsec += 1000000;
+                if (soon.tv_nsec >= 1000000000)
+                    soon = (struct timespec){soon.tv_sec + 1, soon.tv_nsec - 1000000000};
+                pthread_cond_timedwait(&gate_cond, &gate_mutex, &soon);
+            }
             gate_stopped--;
         }
         pthread_mutex_unlock(&gate_mutex);
@@ -215,9 +222,17 @@ void gate_await(unsigned stopped)
     pthread_mutex_unlock(&gate_mutex);
 }
 
+void gate_open_to_canceled(void)
+{
+    pthread_mutex_lock(&gate_mutex);
+    gate_lets_canceled = true;
+    pthread_mutex_unlock(&gate_mutex);
+}
+
 void gate_open(void)
 {
     pthread_mutex_lock(&gate_mutex);
+    gate_lets_canceled = false;
     gate_task[0] = 0;
     atomic_store(&gate_shut, false);
     pthread_cond_broadcast(&gate_cond);

@@ -45,6 +45,8 @@ const struct clock *gate_clock(void);
 void gate_close(const char *task);
 void gate_await(unsigned stopped); /* until that many threads stand still */
 void gate_open(void);
+void gate_open_to_canceled(
+    void); /* lets out who has been cancelled, as soon as he is; stays shut for others */
 
 /* ---- clients ---- */
 

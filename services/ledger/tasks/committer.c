@@ -86,6 +86,7 @@ enum err ledger_committer_run(struct rt_task *self, void *arg)
         }
         if (err != ERR_OK) { /* hard cancel: the drain ran out of time */
             ledger_enter_safe_mode(l, CAUSE_DRAIN_TIMEOUT, "committer was cancelled");
+            ledger_answer_queued(l, l->commit, ERR_SAFE_MODE); /* sequenced, but not written */
             return ERR_OK;
         }
         b.n = (uint32_t)n;

@@ -32,6 +32,10 @@ enum err ledger_finisher_run(struct rt_task *self, void *arg)
         rt_task_beat(self);
         if (err == ERR_TIMEOUT)
             continue;
+        if (err != ERR_OK &&
+            rt_chan_is_closed(
+                l->late)) /* durable, but there is no time left to read what the answer needs */
+            ledger_answer_queued(l, l->late, ERR_OUTCOME_UNKNOWN);
         if (err != ERR_OK)
             return err == ERR_CLOSED || rt_task_stopping(self) ? ERR_OK : err;
         complete(l, item);

@@ -122,6 +122,8 @@ enum err ledger_prevalidator_run(struct rt_task *self, void *arg)
     struct ledger_service *s = arg;
     atomic_fetch_add(&s->prevalidating, 1);
     enum err err = run(self, s);
+    if (rt_chan_is_closed(s->l->ingress)) /* out of time: what nobody took was not sequenced */
+        ledger_answer_queued(s->l, s->l->ingress, ERR_DRAINING);
     atomic_fetch_sub(&s->prevalidating, 1);
     return err;
 }

@@ -9,20 +9,20 @@
 
 enum { ROOM_WAIT_MS = 2000 };
 
+/* What was sent and is not settled yet, in commit_tx or in the committer's hands, has bytes in flight (ledger_sequence adds them,
+ * ledger_commit takes them off): until they are gone the committed state is not yet what was given out. */
 static enum err catch_up(struct rt_task *self, struct ledger *l) RT_BLOCKS
 {
-    while (rt_chan_depth(l->commit) > 0 || atomic_load(&l->commit_began_ns) != 0) {
-        if (rt_task_canceled(self))
-            return ERR_CANCELED;
-        enum err err = rt_task_sleep(self, deadline_in_ms(1));
-        if (err != ERR_OK && rt_task_canceled(self))
+    while (rt_chan_depth(l->commit) > 0 ||
+           atomic_load_explicit(&l->inflight_bytes, memory_order_acquire) != 0) {
+        enum err err = rt_task_pause(self, deadline_in_ms(1));
+        if (err != ERR_OK)
             return err;
         rt_task_beat(self);
     }
-    if (l->next_seq != ledger_head_seq(l) + 1 || atomic_load(&l->inflight_bytes) != 0) {
+    if (l->next_seq != ledger_head_seq(l) + 1) { /* a flush failed: what was ahead of it never came to be */
         ledger_state_reset_ahead(l->state);
         l->next_seq = ledger_head_seq(l) + 1;
-        atomic_store(&l->inflight_bytes, 0);
     }
     return ERR_OK;
 }
@@ -50,7 +50,7 @@ static void wait_for_room(struct rt_task *self, struct ledger *l) RT_BLOCKS
     for (unsigned i = 0; i < ROOM_WAIT_MS && !ledger_has_room(l) && !atomic_load(&l->disk_pressure) &&
                          ledger_safe_cause(l) == CAUSE_NONE;
          i++) {
-        if (rt_task_sleep(self, deadline_in_ms(1)) != ERR_OK && rt_task_canceled(self))
+        if (rt_task_pause(self, deadline_in_ms(1)) != ERR_OK)
             return;
         rt_task_beat(self);
     }
@@ -64,10 +64,8 @@ static struct deadline next_wake(struct ledger *l)
     return deadline_in_ms(expiry > now ? (int64_t)(expiry - now) : 1);
 }
 
-enum err ledger_sequencer_run(struct rt_task *self, void *arg)
+static enum err run(struct rt_task *self, struct ledger *l) RT_BLOCKS
 {
-    struct ledger_service *s = arg;
-    struct ledger *l = s->l;
     /* A standby's state belongs to the replica task until it has taken over. */
     while (atomic_load_explicit(&l->phase, memory_order_acquire) == PHASE_FOLLOWING) {
         rt_task_beat(self);
@@ -105,4 +103,13 @@ enum err ledger_sequencer_run(struct rt_task *self, void *arg)
         ledger_sequence(l, r, slots);
         send_round(l, r, began_ns);
     }
+}
+
+enum err ledger_sequencer_run(struct rt_task *self, void *arg)
+{
+    struct ledger *l = ((struct ledger_service *)arg)->l;
+    enum err err = run(self, l);
+    if (rt_chan_is_closed(l->preval)) /* out of time: what is left has no seq */
+        ledger_answer_queued(l, l->preval, ERR_DRAINING);
+    return err;
 }

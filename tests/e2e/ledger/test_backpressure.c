@@ -236,6 +236,76 @@ static void a_full_commit_queue_refuses_before_a_seq_is_given_and_readiness_says
     close_rig();
 }
 
+/* ---- drains that run out of time ---- */
+
+static void *drain_it(void *code)
+{
+    *(int *)code = svc_drain(rig.svc);
+    return NULL;
+}
+
+/*
+ * One stage stands still with the first job in its hands (or none) and n - 1 (or n) in the queue before it, until the drain has no
+ * time left and cancels it. Everybody is answered.
+ */
+static void drain_without_time(const char *stage, const char *limit, struct rt_chan *(*queue)(void),
+                               struct pending *p, int n)
+{
+    int code = 0;
+    pthread_t drain;
+    const char *flags[] = {limit, "concurrency.prevalidators=1"};
+    open_rig(true, flags, 2);
+    send_one(&p[0], 100); /* the stage has been awake: now it comes to the gate by itself */
+    await_committed(p, 1);
+    gate_close(stage);
+    send_one(&p[0], 0);
+    gate_await(1);
+    for (int i = 1; i < n; i++)
+        send_one(&p[i], i);
+    await_depth(queue(), (size_t)n - 1);
+    gate_open_to_canceled();
+    assert_int_equal(pthread_create(&drain, NULL, drain_it, &code), 0);
+    for (int i = 0; i < n; i++)
+        await_done(&p[i]);
+    pthread_join(drain, NULL);
+    assert_int_equal(code, 1); /* something was aborted, and the exit code says so */
+    gate_open();
+    rig_client_close(&direct);
+    ledger_rig_close(&rig);
+}
+
+static struct rt_chan *ingress_tx(void)
+{
+    return engine()->ingress;
+}
+
+static struct rt_chan *commit_tx(void)
+{
+    return engine()->commit;
+}
+
+static void what_no_prevalidator_took_in_time_is_answered_as_draining(void **state)
+{
+    (void)state;
+    struct pending p[3];
+    drain_without_time("prevalidator", "shutdown.drain_ms=1", ingress_tx, p, 3);
+    if (p[0].err !=
+        ERR_OK) /* it was in hand; whether the sequencer still takes it is a matter of luck: its time is over too */
+        assert_int_equal(p[0].err, ERR_DRAINING);
+    for (int i = 1; i < 3; i++)
+        assert_int_equal(p[i].err, ERR_DRAINING);
+}
+
+static void what_was_sequenced_and_not_written_in_time_is_answered_as_safe_mode(void **state)
+{
+    (void)state;
+    struct pending p[3];
+    drain_without_time("committer", "shutdown.commit_ms=1", commit_tx, p, 3);
+    await_committed(p, 1); /* the group that was being written is finished */
+    for (int i = 1; i < 3; i++)
+        assert_int_equal(p[i].err, ERR_SAFE_MODE);
+}
+
 static void too_many_frozen_generations_refuse_before_a_seq_is_given(void **state)
 {
     (void)state;
@@ -543,6 +613,9 @@ int main(void)
         cmocka_unit_test_teardown(a_full_preval_queue_drops_the_oldest_and_tells_its_caller_at_once,
                                   reopen),
         cmocka_unit_test_teardown(a_full_commit_queue_refuses_before_a_seq_is_given_and_readiness_says_so,
+                                  reopen),
+        cmocka_unit_test_teardown(what_no_prevalidator_took_in_time_is_answered_as_draining, reopen),
+        cmocka_unit_test_teardown(what_was_sequenced_and_not_written_in_time_is_answered_as_safe_mode,
                                   reopen),
         cmocka_unit_test_teardown(too_many_frozen_generations_refuse_before_a_seq_is_given, reopen),
         cmocka_unit_test_teardown(without_a_free_job_a_request_is_refused_as_inflight, reopen),
