@@ -238,6 +238,7 @@ static void a_full_commit_queue_refuses_before_a_seq_is_given_and_readiness_says
 
 /* ---- drains that run out of time ---- */
 
+static void *drain_it(void *code) RT_UNCHECKED;
 static void *drain_it(void *code)
 {
     *(int *)code = svc_drain(rig.svc);
