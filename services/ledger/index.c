@@ -70,11 +70,13 @@ bool ledger_gen_found_entry(const struct ledger_gen *g, struct core_key key, str
     return true;
 }
 
-static bool find_in_runs(const struct ledger_view *v, struct core_key key, struct ledger_found *out)
+/* Only in those that reach beyond `after`. */
+static bool find_in_runs(const struct ledger_view *v, uint64_t after, struct core_key key,
+                         struct ledger_found *out)
 {
     for (uint32_t i = v->n_runs; i-- > 0;) {
         struct ledger_index_item item;
-        if (!ledger_index_run_find(&v->runs[i]->run, key, &item))
+        if (v->runs[i]->run.last_seq <= after || !ledger_index_run_find(&v->runs[i]->run, key, &item))
             continue;
         *out = (struct ledger_found){.seq = item.seq, .young = false, .place = item.place};
         return true;
@@ -87,7 +89,7 @@ bool ledger_view_find_unit(const struct ledger_view *v, struct core_key key, str
     for (uint32_t i = v->n_gens; i-- > 0;)
         if (ledger_gen_found_unit(v->gens[i], key, out))
             return true;
-    return find_in_runs(v, key, out);
+    return find_in_runs(v, 0, key, out);
 }
 
 bool ledger_view_find_entry(const struct ledger_view *v, struct core_key key, struct ledger_found *out)
@@ -95,7 +97,30 @@ bool ledger_view_find_entry(const struct ledger_view *v, struct core_key key, st
     for (uint32_t i = v->n_gens; i-- > 0;)
         if (ledger_gen_found_entry(v->gens[i], key, out))
             return true;
-    return find_in_runs(v, key, out);
+    return find_in_runs(v, 0, key, out);
+}
+
+static bool gen_knows(const struct ledger_gen *g, struct core_key key, bool unit, struct ledger_found *out)
+{
+    return unit ? ledger_gen_found_unit(g, key, out) : ledger_gen_found_entry(g, key, out);
+}
+
+bool ledger_view_grown(const struct ledger_view *then, const struct ledger_view *now, struct core_key key,
+                       bool unit, struct ledger_found *out)
+{
+    const struct ledger_gen *open = ledger_view_open_gen(then);
+    if (open != NULL && gen_knows(open, key, unit, out))
+        return true;
+    uint64_t seen = open == NULL ? 0 : open->number, next = seen + 1;
+    for (uint32_t i = now->n_gens; i-- > 0 && now->gens[i]->number > seen;) {
+        if (gen_knows(now->gens[i], key, unit, out))
+            return true;
+        next = now->gens[i]->number;
+    }
+    if (next == seen + 1)
+        return false;
+    /* Generations came and went in between: what they held is in runs. */
+    return find_in_runs(now, open == NULL ? 0 : ledger_gen_last_seq(open), key, out);
 }
 
 void ledger_view_prefetch(const struct ledger_view *v, struct core_key idem, struct core_key id)

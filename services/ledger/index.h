@@ -61,6 +61,13 @@ ledger_view_open_gen(const struct ledger_view *v); /* the newest generation; NUL
 
 bool ledger_view_find_unit(const struct ledger_view *v, struct core_key key, struct ledger_found *out);
 bool ledger_view_find_entry(const struct ledger_view *v, struct core_key key, struct ledger_found *out);
+/*
+ * For the sequencer, of a key that was not in `then` when its prevalidator looked: has it become known up to `now`, the current view?
+ * The generation that was open then may have grown; newer ones may have been opened; and some of those may have come and gone, if
+ * the job waited that long: then their runs are asked, and what is found there is not `young`.
+ */
+bool ledger_view_grown(const struct ledger_view *then, const struct ledger_view *now, struct core_key key,
+                       bool unit, struct ledger_found *out);
 void ledger_view_prefetch(const struct ledger_view *v, struct core_key idem,
                           struct core_key id); /* a hint */
 bool ledger_gen_found_unit(const struct ledger_gen *g, struct core_key key, struct ledger_found *out);

@@ -88,15 +88,6 @@ bool ledger_has_room(struct ledger *l)
     return journal_has_room(l, (uint64_t)l->set.commit_max_bytes);
 }
 
-/* What may have become known since the prevalidator looked: the generation then open, and those opened since. */
-static bool known_then(const struct ledger_job *job, struct core_key key, bool unit,
-                       struct ledger_found *out)
-{
-    struct ledger_gen *then = ledger_view_open_gen(job->view);
-    return then != NULL &&
-           (unit ? ledger_gen_found_unit(then, key, out) : ledger_gen_found_entry(then, key, out));
-}
-
 struct judging {
     struct ledger *l;
     struct ledger_gen *gen;
@@ -104,22 +95,10 @@ struct judging {
     uint64_t now_ms;
 };
 
-static bool known_in_newer(const struct judging *j, const struct ledger_job *job, struct core_key key,
-                           bool unit, struct ledger_found *out)
-{
-    struct ledger_gen *then = ledger_view_open_gen(job->view);
-    uint64_t seen = then == NULL ? 0 : then->number;
-    for (uint32_t i = j->now->n_gens; i-- > 0 && j->now->gens[i]->number > seen;)
-        if (unit ? ledger_gen_found_unit(j->now->gens[i], key, out)
-                 : ledger_gen_found_entry(j->now->gens[i], key, out))
-            return true;
-    return false;
-}
-
 static bool is_known(const struct judging *j, const struct ledger_job *job, struct core_key key, bool unit,
                      struct ledger_found *out)
 {
-    return known_then(job, key, unit, out) || known_in_newer(j, job, key, unit, out);
+    return ledger_view_grown(job->view, j->now, key, unit, out);
 }
 
 static void reject(struct ledger_job_unit *u, enum err reason)
@@ -163,6 +142,11 @@ static void judge_unit(const struct judging *j, struct ledger_job *job, struct l
     struct ledger *l = j->l;
     struct ledger_found f;
     if (is_known(j, job, u->p.idem_key, true, &f)) {
+        if (!f.young) { /* the same or another: only the journal can tell, and we do not read it. The next try has a newer view */
+            reject(u, ERR_BUSY);
+            u->reject.why = "checkpoint";
+            return;
+        }
         if (!sha256_eq(&f.fp, &u->p.fp)) {
             reject(u, ERR_CONFLICT);
             u->reject.number = f.seq;

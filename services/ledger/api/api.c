@@ -160,6 +160,9 @@ void ledger_json_reject_details(struct json_w *w, const struct ledger_reject *r,
     case ERR_UNAVAILABLE:
         put_why(w, "disk", r->why);
         break;
+    case ERR_BUSY:
+        put_why(w, "queue", r->why);
+        break;
     default:
         put_why(w, "why", r->why);
         break;

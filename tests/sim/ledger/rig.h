@@ -119,18 +119,11 @@ static inline enum err rig_checkpoint(struct rig *r) RT_BLOCKS
     return err;
 }
 
-/* One round of jobs, committed as the committer would. */
-static inline void rig_round(struct rig *r, struct ledger_job *const *jobs, uint32_t n) RT_BLOCKS
+/* What l->round holds, validated, as sequencer and committer would. */
+static inline void rig_judge(struct rig *r) RT_BLOCKS
 {
     struct ledger *l = r->l;
     struct ledger_round *round = &l->round;
-    round->n = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (ledger_prevalidate(l, jobs[i]))
-            round->jobs[round->n++] = jobs[i];
-        else
-            ledger_answer(l, jobs[i]);
-    }
     ledger_sequence(l, round, l->set.q_commit);
     for (uint32_t i = 0; i < round->n_refused; i++)
         ledger_answer(l, round->refused[i]);
@@ -149,6 +142,20 @@ static inline void rig_round(struct rig *r, struct ledger_job *const *jobs, uint
         }
         at += k;
     }
+}
+
+/* One round of jobs, committed as the committer would. */
+static inline void rig_round(struct rig *r, struct ledger_job *const *jobs, uint32_t n) RT_BLOCKS
+{
+    struct ledger *l = r->l;
+    l->round.n = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (ledger_prevalidate(l, jobs[i]))
+            l->round.jobs[l->round.n++] = jobs[i];
+        else
+            ledger_answer(l, jobs[i]);
+    }
+    rig_judge(r);
 }
 
 static inline void rig_one(struct rig *r, const struct core_unit *u, struct rig_outcome *out) RT_BLOCKS

@@ -109,6 +109,63 @@ static void i6_a_replay_changes_nothing_over_restarts_and_merges(void **state) R
     close_memory(&r);
 }
 
+static struct ledger_job *validated(struct rig *r, const struct core_unit *u,
+                                    struct rig_outcome *out) RT_BLOCKS
+{
+    *out = (struct rig_outcome){0};
+    struct ledger_job *job = rig_job(r, u, 1, out);
+    assert_true(ledger_prevalidate(r->l, job));
+    return job;
+}
+
+static void judged(struct rig *r, struct ledger_job *job) RT_BLOCKS
+{
+    r->l->round.jobs[0] = job;
+    r->l->round.n = 1;
+    rig_judge(r);
+}
+
+/*
+ * Jobs that were validated before a generation was even opened, and judged when it is long in a run: its keys are in no generation
+ * that such a job, or the current view, knows of.
+ */
+static void i6_what_came_and_went_while_a_job_waited_is_still_known(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct rig r;
+    struct rig_outcome again, other, id, fresh;
+    open_memory(&r);
+    struct core_entry m = mint("m", "acct:a", 1000), n = mint("n", "acct:a", 7), k = mint("k", "acct:a", 1);
+    struct core_entry same_id = mint("n", "acct:b", 9), unrelated = mint("f", "acct:a", 1);
+    assert_int_equal(send(&r, "m", &m).verdict, VERDICT_COMMITTED);
+    struct ledger_job *waiting[] = {
+        validated(&r, &(struct core_unit){STR("n"), {NULL, 0}, 0, &n, 1}, &again),
+        validated(&r, &(struct core_unit){STR("n"), {NULL, 0}, 0, &k, 1}, &other),
+        validated(&r, &(struct core_unit){STR("i"), {NULL, 0}, 0, &same_id, 1}, &id),
+        validated(&r, &(struct core_unit){STR("f"), {NULL, 0}, 0, &unrelated, 1}, &fresh)};
+    atomic_store(&r.l->want_gen, true);
+    assert_int_equal(send(&r, "n", &n).verdict,
+                     VERDICT_COMMITTED); /* in a generation that no waiting job has seen */
+    atomic_store(&r.l->want_gen, true);
+    struct core_entry o = mint("o", "acct:a", 1);
+    assert_int_equal(send(&r, "o", &o).verdict, VERDICT_COMMITTED);
+    assert_int_equal(rig_checkpoint(&r), ERR_OK);
+    struct ledger_view *v = ledger_index_pin(&r.l->index);
+    assert_int_equal(v->n_gens, 1); /* all but the open one are in runs */
+    ledger_view_unpin(v);
+    for (size_t i = 0; i < 4; i++)
+        judged(&r, waiting[i]);
+    assert_int_equal(again.verdict,
+                     VERDICT_REJECTED); /* what it was cannot be said without the disk: once more, please */
+    assert_int_equal(again.reason, ERR_BUSY);
+    assert_int_equal(other.reason, ERR_BUSY);
+    assert_int_equal(id.reason, ERR_ID_EXISTS);
+    assert_int_equal(fresh.verdict, VERDICT_COMMITTED);
+    assert_int_equal(send(&r, "n", &n).verdict, VERDICT_DUPLICATE);
+    assert_int_equal(send(&r, "n", &k).reason, ERR_CONFLICT);
+    close_memory(&r);
+}
+
 /* Killed with the checkpoint several segments behind, and those segments packed meanwhile: replay begins in a packed one. */
 static void a_checkpoint_that_lies_in_a_packed_segment_is_replayed(void **state) RT_BLOCKS
 {
@@ -331,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(i6_a_replay_changes_nothing_over_restarts_and_merges),
+        cmocka_unit_test(i6_what_came_and_went_while_a_job_waited_is_still_known),
         cmocka_unit_test(a_checkpoint_that_lies_in_a_packed_segment_is_replayed),
         cmocka_unit_test(equal_tuples_without_a_name_are_one_unit),
         cmocka_unit_test(a_unit_that_came_too_late_is_refused_for_good),
