@@ -31,6 +31,7 @@ drill-replica:        ## kills, stops, cuts and promotes at random under load, f
 	@tools/setup check
 	@tools/build debug
 	@SRC=$(CURDIR) RON=$(CURDIR)/build/debug/ron tests/crash/replica/drill --seconds $(or $(DRILL_SECONDS),180) $(if $(SEED),--seed $(SEED))
+	@SRC=$(CURDIR) RON=$(CURDIR)/build/debug/ron tests/crash/replica/mailbox_drill --seconds $(or $(DRILL_SECONDS),180) $(if $(SEED),--seed $(SEED))
 
 asan tsan:            ## the core suites under a sanitizer
 	@tools/setup check

@@ -10,7 +10,7 @@
 #include "net/http_client.h"
 #include "ron/services.h"
 
-enum { BODY_MAX = 64 << 20, TOKEN_MAX = 8192, HEADERS_MAX = 12 };
+enum { BODY_MAX = 64 << 20, TOKEN_MAX = 8192, HEADERS_MAX = 12, REDIRECTS_MAX = 5 };
 
 const char *client_base_url(const struct cmd_ctx *ctx, const char *service, char out[256])
 {
@@ -80,7 +80,7 @@ static int exit_code(const struct client_answer *a)
 {
     if (a->err != ERR_OK || a->status == 429 || a->status >= 500)
         return CMD_UNAVAILABLE;
-    return a->status >= 400 ? CMD_REFUSED : CMD_OK;
+    return a->status >= 300 ? CMD_REFUSED : CMD_OK;
 }
 
 int client_call(struct cmd_ctx *ctx, const char *service, const struct client_request *rq,
@@ -127,6 +127,18 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
     enum err e = net_http_once(&request, NULL, keep, out);
     if (e != ERR_OK)
         out->err = e;
+    /* Another node has what was asked for. Two nodes that are about to swap may send us back and forth; not for long. */
+    for (int hop = 0; e == ERR_OK && out->status == 307 && out->location[0] && hop < REDIRECTS_MAX; hop++) {
+        buf_reset(&url);
+        buf_puts(&url, out->location);
+        client_free(out);
+        *out = (struct client_answer){0};
+        buf_init(&out->body, BODY_MAX);
+        request.url = buf_cstr(&url);
+        e = net_http_once(&request, NULL, keep, out);
+        if (e != ERR_OK)
+            out->err = e;
+    }
     buf_fini(&url);
     buf_fini(&token);
     return exit_code(out);

@@ -38,10 +38,10 @@ struct client_answer {
     int status;
     struct buf body;
     json_t *json; /* NULL unless the body is JSON */
-    char etag[96], location[160], replayed[8];
+    char etag[96], location[640], replayed[8];
 };
 
-/* CMD_OK for 2xx, CMD_REFUSED for other 4xx, CMD_UNAVAILABLE for 429, 5xx and no answer. */
+/* Follows a 307 to another node. CMD_OK for 2xx, CMD_REFUSED for other 4xx, CMD_UNAVAILABLE for 429, 5xx and no answer. */
 int client_call(struct cmd_ctx *ctx, const char *service, const struct client_request *rq,
                 struct client_answer *out) RT_BLOCKS;
 

@@ -425,6 +425,52 @@ static int run_topics(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     return CMD_OK;
 }
 
+/* Every node knows who has which shard; what is in a shard only its own node knows. */
+static int shards_list(struct cmd_ctx *ctx) RT_BLOCKS
+{
+    struct client_answer a;
+    size_t i;
+    json_t *s;
+    int status = client_call(ctx, "mailbox", &(struct client_request){.path = "/admin/mailbox/shards"}, &a);
+    if (status != CMD_OK || cmd_global(ctx)->json)
+        return print_answer(ctx, &a, status);
+    bool shared = json_object_get(a.json, "node") != NULL;
+    printf("%5s %-7s %-16s %6s %8s %8s %8s %6s  %s\n", "SHARD", "STAGE", "NODE", "EPOCH", "READY",
+           "DELAYED", "LEASED", "DLQ", "URL");
+    json_array_foreach(json_object_get(a.json, "shards"), i, s)
+    {
+        const char *node = client_str(s, "node");
+        printf("%5lld %-7s %-16s %6lld %8lld %8lld %8lld %6lld  %s\n", client_int(s, "shard"),
+               shared ? client_str(s, "stage") : "here",
+               !shared ? "-"
+               : *node ? node
+                       : "nobody",
+               client_int(s, "epoch"), client_int(s, "ready"), client_int(s, "delayed"),
+               client_int(s, "leased"), client_int(s, "dlq"), client_str(s, "url"));
+    }
+    if (shared)
+        printf("node %s has %lld, its share of %lld nodes is %lld\n", client_str(a.json, "node"),
+               client_int(a.json, "here"), client_int(a.json, "nodes"), client_int(a.json, "share"));
+    client_free(&a);
+    return CMD_OK;
+}
+
+static int run_shards(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    struct buf path;
+    struct client_answer a;
+    if (argc == 0)
+        return shards_list(ctx);
+    if (argc != 2 || (strcmp(argv[0], "claim") != 0 && strcmp(argv[0], "release") != 0))
+        return cmd_fail(ctx, CMD_USAGE, "shards takes nothing, or claim or release and the shard's number");
+    buf_init(&path, PATH_CHARS);
+    path_of(&path, "/admin/mailbox/shards/", argv[1], "/");
+    buf_puts(&path, argv[0]);
+    int status = post(ctx, buf_cstr(&path), NULL, 0, &a);
+    buf_fini(&path);
+    return print_answer(ctx, &a, status);
+}
+
 static const struct cmd commands[] = {
     {"send", "TOPIC [TEXT]", "send a message (from stdin without TEXT)",
      "ron mailbox send orders hello --key order-1", send_flags, 1, 2, run_send},
@@ -441,6 +487,8 @@ static const struct cmd commands[] = {
     {"dlq", "list|reprocess|purge TOPIC", "dead letters",
      "ron mailbox dlq list orders\nron mailbox dlq reprocess orders --wait", dlq_flags, 2, 2, run_dlq},
     {"topics", "[PREFIX]", "topics and what waits in them", "ron mailbox topics", NULL, 0, 1, run_topics},
+    {"shards", "[claim|release SHARD]", "which node has which shard; move one by command",
+     "ron mailbox shards\nron mailbox shards claim 3", NULL, 0, 2, run_shards},
     {"verify", "[DIR]", "check every journal of a stopped mailbox", "ron mailbox verify ron-data/mailbox",
      NULL, 0, 1, cmd_mailbox_verify},
     {"export", "[DIR]", "print every unsettled message, one JSON object per line",

@@ -50,7 +50,8 @@ static enum err create(struct mailbox *mb, const char *meta, const char *routing
 {
     static uint8_t p[META_BYTES];
     memset(p, 0, sizeof p);
-    rng_secure(mb->instance, sizeof mb->instance);
+    if (!mb->replica) /* else it is the shared mailbox's */
+        rng_secure(mb->instance, sizeof mb->instance);
     memcpy(p, "RONMBOX1", 8);
     le32_put(p + 8, 1);
     le32_put(p + 12, mb->shards);
@@ -88,7 +89,8 @@ enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint16_t want_s
     enum err e = slurp(svc_disk(mb->svc), meta, &b);
     if (e == ERR_NOT_FOUND) {
         buf_fini(&b);
-        mb->shards = want_shards;
+        if (!mb->replica)
+            mb->shards = want_shards;
         return create(mb, meta, routing);
     }
     if (e == ERR_OK && !sealed(buf_bytes(&b), META_BYTES, "RONMBOX1"))
@@ -103,6 +105,32 @@ enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint16_t want_s
     }
     buf_fini(&b);
     return e == ERR_OK ? load_routing(mb, routing) : e;
+}
+
+bool mailbox_files_made(struct mailbox *mb, const char *dir)
+{
+    char path[STORE_PATH_MAX];
+    struct store_stat st;
+    store_path_join(path, dir, "META");
+    return store_disk_stat(svc_disk(mb->svc), path, &st) == ERR_OK;
+}
+
+enum err mailbox_files_shared(struct mailbox *mb, const char *dir)
+{
+    char path[STORE_PATH_MAX];
+    struct store_stat st;
+    const char *stream = mb->replica ? mailbox_config(mb)->replica_stream : "";
+    store_path_join(path, dir, "REPLICA");
+    enum err e = store_disk_stat(svc_disk(mb->svc), path, &st);
+    if (mb->replica)
+        return e == ERR_OK ? e
+                           : store_file_replace(svc_disk(mb->svc), path, bytes_of(stream, strlen(stream)));
+    if (e != ERR_OK)
+        return e == ERR_NOT_FOUND ? ERR_OK : e;
+    obs_log(svc_log(mb->svc), OBS_ERROR, "replica_refused",
+            OBS_STR("why", "this directory is a node's of a shared mailbox: start it with replica.dsn"),
+            OBS_END);
+    return ERR_CONFLICT;
 }
 
 enum err mailbox_files_clean(struct mailbox *mb, const char *dir)

@@ -64,6 +64,8 @@ enum mailbox_why {
     MAILBOX_WHY_BREAKER,
     MAILBOX_WHY_STALLED,
     MAILBOX_WHY_QUOTA,
+    MAILBOX_WHY_ELSEWHERE,
+    MAILBOX_WHY_LEASE,
 };
 const char *mailbox_why_name(enum mailbox_why w);
 
@@ -222,6 +224,7 @@ struct mailbox_call {
     struct net_oap_req *oap;
     struct net_loop *loop;
     struct auth_cap *cap;
+    struct mailbox_lane *lane; /* whose shard it is about, to say who has it; NULL: several */
     struct net_msg msg;
     atomic_int jobs_left;
     int64_t started_ns;

@@ -40,7 +40,8 @@ static enum err open_memory(struct mailbox_lane *l)
     return e;
 }
 
-static enum err open_log(struct mailbox_lane *l, struct store_journal_report *report) RT_BLOCKS
+static enum err open_log(struct mailbox_lane *l, const struct mailbox_log_config *share,
+                         struct store_journal_report *report) RT_BLOCKS
 {
     struct mailbox *mb = l->mb;
     const struct mailbox_config *cfg = mailbox_config(mb);
@@ -64,6 +65,11 @@ static enum err open_log(struct mailbox_lane *l, struct store_journal_report *re
                                      .bytes_total = obs_counter(mb->m[MAILBOX_M_journal_bytes]),
                                      .flush_fail_total = obs_counter(mb->m[MAILBOX_M_flush_fail]),
                                      .torn_bytes_total = obs_counter(mb->m[MAILBOX_M_torn_bytes]),
+                                     .epoch = share->epoch,
+                                     .unflushed = share->unflushed,
+                                     .begins = share->begins,
+                                     .catch_up = share->catch_up,
+                                     .catch_up_ctx = share->catch_up_ctx,
                                      .cold_reads = obs_counter(mb->m[MAILBOX_M_cold_reads]),
                                      .integrity = mb->m[MAILBOX_M_integrity]},
         report);
@@ -84,9 +90,8 @@ static void log_recovery(struct mailbox_lane *l, const struct store_journal_repo
             OBS_U64("messages", l->shard.slabs.live), OBS_END);
 }
 
-enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t no)
+enum err mailbox_lane_init(struct mailbox *mb, struct mailbox_lane *l, uint16_t no)
 {
-    struct store_journal_report report = {0};
     char why[200];
     memset(l, 0, sizeof *l);
     l->mb = mb;
@@ -104,13 +109,18 @@ enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t 
                                                            .successes = 3,
                                                            .seed = no + 1u});
     enum err e = mailbox_rules_make(mailbox_config(mb), mb->shards, &l->rules, why);
+    return e == ERR_OK ? open_memory(l) : e;
+}
+
+enum err mailbox_lane_load(struct mailbox_lane *l, const struct mailbox_log_config *share)
+{
+    static const struct mailbox_log_config alone;
+    struct store_journal_report report = {0};
+    l->loaded = true; /* there is something to unload, whatever becomes of it */
+    enum err e = mailbox_shard_init(&l->shard, l->no, &l->rules, rng_secure_u64(), mailbox_now(l->mb),
+                                    l->group_memory);
     if (e == ERR_OK)
-        e = open_memory(l);
-    if (e == ERR_OK)
-        e = mailbox_shard_init(&l->shard, no, &l->rules, rng_secure_u64(), mailbox_now(mb),
-                               l->group_memory);
-    if (e == ERR_OK)
-        e = open_log(l, &report);
+        e = open_log(l, share ? share : &alone, &report);
     if (e != ERR_OK)
         return e;
     atomic_store(&l->readonly, l->shard.readonly);
@@ -127,6 +137,56 @@ enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t 
     }
     log_recovery(l, &report);
     return e;
+}
+
+enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t no)
+{
+    enum err e = mailbox_lane_init(mb, l, no);
+    return e == ERR_OK ? mailbox_lane_load(l, NULL) : e;
+}
+
+void mailbox_lane_unload(struct mailbox_lane *l)
+{
+    if (!l->loaded)
+        return;
+    l->loaded = false;
+    mailbox_log_close(&l->log);
+    mailbox_shard_fini(&l->shard);
+    memset(&l->shard, 0, sizeof l->shard);
+    l->reclaim = (struct mailbox_reclaim){0};
+    l->published = (struct mailbox_stats){0};
+    l->more_ticks = false;
+    l->retention_at_us = l->counted_at_us = 0;
+    for (int st = 0; st < MAILBOX_STATES; st++)
+        atomic_store(&l->count[st], 0);
+    atomic_store(&l->topics, 0);
+    atomic_store(&l->waiters, 0);
+    atomic_store(&l->open_streams, 0);
+    atomic_store(&l->entries, 0);
+    atomic_store(&l->live_bytes, 0);
+    atomic_store(&l->next_due_us, INT64_MAX);
+    atomic_store(&l->readonly, false);
+    atomic_store(&l->disk_full, false);
+    atomic_store(&l->damaged, false);
+    atomic_store(&l->strip_wish, 0);
+    atomic_store(&l->strip_ok, 0);
+    atomic_store(&l->drop_wish, 0);
+    atomic_store(&l->drop_ok, 0);
+}
+
+bool mailbox_lane_pin(struct mailbox_lane *l)
+{
+    atomic_fetch_add(&l->pins,
+                     1); /* before the look at the stage; the worker looks at pins after it moved on */
+    if (atomic_load(&l->stage) == MAILBOX_HERE)
+        return true;
+    mailbox_lane_unpin(l);
+    return false;
+}
+
+void mailbox_lane_unpin(struct mailbox_lane *l)
+{
+    atomic_fetch_sub(&l->pins, 1);
 }
 
 static void give_back(void *item, void *arg)
@@ -147,13 +207,12 @@ static void drop_tick(void *item, void *arg)
 
 void mailbox_lane_close(struct mailbox_lane *l)
 {
-    mailbox_log_close(&l->log);
+    mailbox_lane_unload(l);
     if (l->work)
         rt_chan_destroy(l->work, give_back, NULL);
     if (l->requeue)
         rt_chan_destroy(l->requeue, drop_tick, NULL);
     rt_breaker_fini(&l->breaker);
-    mailbox_shard_fini(&l->shard);
     mailbox_fair_fini(&l->fair);
     heap_fini(&l->parked);
     free(l->group_memory);
@@ -173,6 +232,12 @@ enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now)
         obs_hist_observe(obs_hist(mb->m[MAILBOX_M_group_records]), records);
         obs_hist_observe(obs_hist(mb->m[MAILBOX_M_group_bytes]), (double)bytes);
         atomic_store(&l->active_segment, l->log.active_segment);
+    } else if (e == ERR_FENCED) {
+        int here = MAILBOX_HERE;
+        atomic_store(&l->lost, true);
+        atomic_compare_exchange_strong(&l->stage, &here, MAILBOX_GOING);
+        obs_log(svc_log(mb->svc), OBS_WARN, "shard.fenced", OBS_U64("shard", l->no),
+                OBS_STR("why", store_sink_replica_why(l->log.sink)), OBS_END);
     } else if (e != ERR_NO_SPACE) {
         atomic_store(&l->readonly, true);
         obs_log(svc_log(mb->svc), OBS_ERROR, "shard.readonly", OBS_U64("shard", l->no), OBS_ERR(e),

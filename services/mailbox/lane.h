@@ -31,6 +31,20 @@ struct mailbox_keeping {
     uint32_t scrubbed; /* last segment the scrub read */
     uint32_t segment_seen;
     int64_t segment_since_ms, scrub_at_ns;
+    bool looked; /* at the files there are, when the shard came for the incarnation-th time */
+    unsigned incarnation;
+};
+
+/* Where the shard is; replica.h says who moves it on. Alone it is always here. */
+enum mailbox_stage { MAILBOX_HERE, MAILBOX_AWAY, MAILBOX_COMING, MAILBOX_GOING };
+
+/* The shard keeper's own: the lease. */
+struct mailbox_tenure {
+    uint64_t epoch;        /* 0: we do not hold it */
+    uint64_t trimmed;      /* rows up to this group were taken away */
+    int64_t renewed_ns;    /* before the renewal was sent */
+    int64_t not_before_ns; /* not taken again earlier, unless by command */
+    bool pinned;           /* taken by command: kept whatever our share is */
 };
 
 struct mailbox_lane {
@@ -65,6 +79,18 @@ struct mailbox_lane {
     uint8_t *read_buffer;
 
     struct mailbox_keeping keeping; /* the rebalancer's own */
+    struct mailbox_tenure tenure;   /* the shard keeper's own */
+    bool loaded;                    /* worker's: shard and log are there */
+
+    /* The shard on several nodes. stage and pins are both sequentially consistent: whoever pinned it is seen by whoever drops it. */
+    atomic_int stage;
+    atomic_uint pins;               /* others that read from its journal */
+    atomic_uint incarnation;        /* how often it came */
+    atomic_bool lost;               /* its epoch is over */
+    atomic_bool refused;            /* it could not be loaded */
+    _Atomic uint64_t epoch;         /* of the lease, for the worker; written before the stage */
+    _Atomic uint64_t trim_to;       /* the rebalancer's wish: no group up to this one is needed */
+    _Atomic int64_t lease_until_ns; /* by our clock, from before the renewal was sent */
 
     /* Read by anybody. */
     atomic_uint jobs; /* taken in and not answered */
@@ -85,9 +111,20 @@ struct mailbox_lane {
     atomic_uint drop_ok;
 };
 
+/* Queues and memory; the shard is not loaded. */
+NODISCARD enum err mailbox_lane_init(struct mailbox *mb, struct mailbox_lane *l, uint16_t no);
+/* Shard and journal. `share`: what is different when several nodes have it (epoch to catch_up_ctx); NULL: alone. */
+NODISCARD enum err mailbox_lane_load(struct mailbox_lane *l,
+                                     const struct mailbox_log_config *share) RT_BLOCKS;
+void mailbox_lane_unload(
+    struct mailbox_lane *l) RT_BLOCKS; /* nobody has it pinned; also after a failed load */
+/* Both, for a mailbox that is alone. */
 NODISCARD enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t no) RT_BLOCKS;
+/* False: the shard is not here. Otherwise its journal stays until it is unpinned. */
+bool mailbox_lane_pin(struct mailbox_lane *l);
+void mailbox_lane_unpin(struct mailbox_lane *l);
 void mailbox_lane_close(struct mailbox_lane *l) RT_BLOCKS;
-/* Writes the group; ERR_OK, ERR_NO_SPACE (nothing happened), or the lane is read-only from now on. */
+/* Writes the group; ERR_OK, ERR_NO_SPACE (nothing happened), ERR_FENCED (it is another node's and goes), or the lane is read-only from now on. */
 NODISCARD enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS;
 
 #endif

@@ -316,7 +316,9 @@ enum err mailbox_log_follow(struct mailbox_log *g, const struct store_frame *f)
     store_journal_set_epoch(g->journal, f->epoch);
     enum err e = store_sink_append(g->sink, f, &payload, 1, &at);
     if (e == ERR_NO_SPACE) {
-        e = store_journal_prepare_spare(g->journal); /* nobody else does it yet */
+        e = store_journal_adopt_spares(g->journal); /* nobody else does it yet */
+        if (e == ERR_OK && store_journal_wants_spare(g->journal))
+            e = store_journal_prepare_spare(g->journal);
         if (e == ERR_OK)
             e = store_sink_append(g->sink, f, &payload, 1, &at);
     }

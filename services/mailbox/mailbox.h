@@ -36,6 +36,7 @@ enum mailbox_metric {
 enum { MAILBOX_JOBS_KEPT = 256 /* reprocess jobs remembered */ };
 
 struct mailbox_operator;
+struct mailbox_replica;
 
 /* Reprocess runs, newest first, the last 256. */
 struct mailbox_jobs {
@@ -50,6 +51,7 @@ struct mailbox {
     struct obs_family *m[MAILBOX_M_COUNT];
     uint16_t shards;
     struct mailbox_lane *lanes;
+    struct mailbox_replica *replica; /* NULL: this mailbox is alone */
     uint16_t routing[MAILBOX_BUCKETS];
     uint8_t instance[16];
     uint64_t epoch;
@@ -60,7 +62,7 @@ struct mailbox {
     atomic_bool draining;
     atomic_uint worker_index;
     _Atomic int64_t scanner_woke_ns;
-    size_t cause_shards, cause_scanner, cause_storage, cause_saturated;
+    size_t cause_shards, cause_scanner, cause_storage, cause_saturated, cause_replica;
     struct mailbox_jobs jobs;
     struct mailbox_operator *runs; /* the reprocessor's own: runs not finished */
     _Atomic uint64_t rules_version;
@@ -105,12 +107,17 @@ NODISCARD enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint1
 /* Compares the journals with CLEAN (a shorter one makes its shard read-only), then removes it. */
 NODISCARD enum err mailbox_files_check_clean(struct mailbox *mb, const char *dir) RT_BLOCKS;
 NODISCARD enum err mailbox_files_clean(struct mailbox *mb, const char *dir) RT_BLOCKS;
+/* Whether there is a META: a mailbox was made here. */
+bool mailbox_files_made(struct mailbox *mb, const char *dir) RT_BLOCKS;
+/* A directory of a shared mailbox says so (REPLICA) and is not opened alone: what it would write nobody else would know. */
+NODISCARD enum err mailbox_files_shared(struct mailbox *mb, const char *dir) RT_BLOCKS;
 
 /* Task bodies; arg is the struct mailbox. */
 enum err mailbox_worker_run(struct rt_task *self, void *arg) RT_BLOCKS;
 enum err mailbox_scanner_run(struct rt_task *self, void *arg) RT_BLOCKS;
 enum err mailbox_reprocessor_run(struct rt_task *self, void *arg) RT_BLOCKS;
 enum err mailbox_rebalancer_run(struct rt_task *self, void *arg) RT_BLOCKS;
+enum err mailbox_shard_keeper_run(struct rt_task *self, void *arg) RT_BLOCKS;
 enum err mailbox_exporter_run(struct rt_task *self, void *arg) RT_BLOCKS;
 
 void mailbox_operators_free(struct mailbox *mb); /* after every task ended */

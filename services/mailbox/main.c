@@ -1,9 +1,10 @@
 /* The service as the frame sees it: tables, hooks, and the order in which things come up and go down. */
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/check.h"
-#include "services/mailbox/mailbox.h"
+#include "services/mailbox/replica.h"
 
 #define CONF_STRUCT struct mailbox_config
 static const struct conf_key keys[] = {
@@ -42,6 +43,9 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
         return conf_refuse(c, "backoff_base", out_err, "must not be over backoff_max");
     if (cfg->scanner_min_wake > cfg->scanner_max_wake)
         return conf_refuse(c, "scanner.min_wake", out_err, "must not be over scanner.max_wake");
+    if (strpbrk(cfg->replica_node, " /") || strpbrk(cfg->replica_advertise, " "))
+        return conf_refuse(c, "replica.node", out_err,
+                           "must not hold a space or a slash, nor replica.advertise a space");
     if (cfg->segment_bytes % 4096)
         return conf_refuse(c, "storage.segment_bytes", out_err, "must be a multiple of 4096");
     return ERR_OK;
@@ -106,7 +110,14 @@ static enum err open_lanes(struct mailbox *mb) RT_BLOCKS
     mb->lanes = calloc(mb->shards, sizeof *mb->lanes);
     if (!mb->lanes)
         return ERR_NO_MEMORY;
-    enum err e = open_in_parallel(mb);
+    enum err e = ERR_OK;
+    for (uint16_t i = 0; mb->replica && e == ERR_OK && i < mb->shards; i++) {
+        e = mailbox_lane_init(mb, &mb->lanes[i], i);
+        atomic_store(&mb->lanes[i].stage, MAILBOX_AWAY); /* the shard keeper sees which are ours */
+    }
+    if (mb->replica)
+        return e;
+    e = open_in_parallel(mb);
     if (e != ERR_OK)
         return e;
     obs_gauge_set(obs_gauge(mb->m[MAILBOX_M_recovery_seconds]),
@@ -134,7 +145,13 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
         mb->m[i] = obs_family_find(svc_metrics(s), metrics[i].name);
     enum err e = store_disk_mkdirs(svc_disk(s), svc_data_dir(s));
     if (e == ERR_OK || e == ERR_EXISTS)
+        e = mailbox_replica_open(mb);
+    if (e == ERR_OK)
         e = mailbox_files_open(mb, svc_data_dir(s), (uint16_t)mailbox_config(mb)->ready_shards);
+    if (e == ERR_OK)
+        e = mailbox_replica_found(mb);
+    if (e == ERR_OK)
+        e = mailbox_files_shared(mb, svc_data_dir(s));
     if (e == ERR_OK)
         e = svc_add_queue(s, "reproc_tx", "reproc_tx", &mb->reproc);
     rt_lock_init(&mb->jobs.lock, "jobs", 41);
@@ -152,6 +169,8 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
     mb->cause_scanner = obs_health_add(svc_health(s), "scanner", OBS_HARD);
     mb->cause_storage = obs_health_add(svc_health(s), "storage", OBS_HARD);
     mb->cause_saturated = obs_health_add(svc_health(s), "saturation", OBS_SOFT);
+    if (mb->replica)
+        mb->cause_replica = obs_health_add(svc_health(s), "replica", OBS_HARD);
     return ERR_OK;
 }
 
@@ -164,6 +183,8 @@ static enum err start_service(struct svc *s, void *state)
         e = svc_add_task(s, "reprocessor", mailbox_reprocessor_run, state);
     if (e == ERR_OK)
         e = svc_add_task(s, "rebalancer", mailbox_rebalancer_run, state);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "shard_keeper", mailbox_shard_keeper_run, state);
     if (e == ERR_OK)
         e = svc_add_task(s, "cap_refresher", svc_caps_task, s);
     if (e == ERR_OK)
@@ -200,6 +221,8 @@ static void readiness(struct svc *s, void *state)
     obs_health_set(h, mb->cause_shards, shards);
     obs_health_set(h, mb->cause_storage, storage);
     obs_health_set(h, mb->cause_saturated, calm);
+    if (mb->replica)
+        obs_health_set(h, mb->cause_replica, mailbox_replica_in_touch(mb));
     obs_health_set(h, mb->cause_scanner,
                    clock_mono_ns(mb->clock) - atomic_load(&mb->scanner_woke_ns) < 2000000000);
 }
@@ -214,6 +237,10 @@ static void readiness_members(void *state, struct buf *out)
         stalled += since && clock_mono_ns(mb->clock) - since > (int64_t)MAILBOX_STALL_MS * 1000000;
     }
     buf_printf(out, ",\"shards_readonly\":%u,\"shards_stalled\":%u", readonly, stalled);
+    if (mb->replica)
+        buf_printf(out, ",\"node\":\"%s\",\"shards_here\":%u,\"shards_share\":%u,\"nodes\":%u",
+                   mb->replica->node, atomic_load(&mb->replica->here), atomic_load(&mb->replica->share),
+                   atomic_load(&mb->replica->live));
 }
 
 static void refuse_draining(struct svc *s, struct net_req *rq)
@@ -236,7 +263,8 @@ static void reloaded(struct svc *s, void *state)
 static void close_service(struct svc *s, void *state) RT_BLOCKS
 {
     struct mailbox *mb = state;
-    bool orderly = mb->lanes != NULL && atomic_load(&mb->draining);
+    bool orderly = mb->lanes != NULL && atomic_load(&mb->draining) &&
+                   !mb->replica; /* then PostgreSQL knows the ends */
     for (uint16_t i = 0; orderly && i < mb->shards; i++)
         orderly = !atomic_load(&mb->lanes[i].readonly) && mb->lanes[i].shard.group.n == 0;
     if (orderly && mailbox_files_clean(mb, svc_data_dir(s)) != ERR_OK)
@@ -248,6 +276,7 @@ static void close_service(struct svc *s, void *state) RT_BLOCKS
     if (mb->events)
         rt_bcast_destroy(mb->events);
     mailbox_operators_free(mb);
+    mailbox_replica_close(mb);
     rt_lock_fini(&mb->jobs.lock);
     mailbox_quotas_fini(&mb->quotas);
     free(mb->lanes);

@@ -5,7 +5,7 @@
 static const char *const why_names[] = {"",           "work",     "topic_share", "bytes",     "messages",
                                         "topics",     "inflight", "waiters",     "streams",   "reproc",
                                         "disk_quota", "draining", "rebalancing", "disk_full", "breaker",
-                                        "stalled",    "quota"};
+                                        "stalled",    "quota",    "elsewhere",   "lease"};
 
 const char *mailbox_why_name(enum mailbox_why w)
 {
@@ -85,8 +85,30 @@ static enum err enter(struct mailbox_job *j, bool settling, enum mailbox_why *ou
     return ERR_BUSY;
 }
 
+/*
+ * A shard of another node is refused at the door; what only lets go of something passes. A lease that has run out by our clock, too:
+ * another node may be about to take it, and what is in our memory may be old.
+ */
+static enum err ask_stage(const struct mailbox_job *j, enum mailbox_why *out_why)
+{
+    struct mailbox_lane *l = j->lane;
+    if (!l->mb->replica || j->kind == MAILBOX_JOB_RELEASE || j->kind == MAILBOX_JOB_STREAM_CLOSE)
+        return ERR_OK;
+    if (atomic_load(&l->stage) != MAILBOX_HERE) {
+        *out_why = MAILBOX_WHY_ELSEWHERE;
+        return ERR_NOT_OWNER;
+    }
+    if (clock_mono_ns(l->mb->clock) < atomic_load(&l->lease_until_ns))
+        return ERR_OK;
+    *out_why = MAILBOX_WHY_LEASE;
+    return ERR_UNAVAILABLE;
+}
+
 enum err mailbox_submit(struct mailbox_job *j, bool settling, enum mailbox_why *out_why)
 {
+    enum err away = ask_stage(j, out_why);
+    if (away != ERR_OK)
+        return away;
     enum err e = settling ? ERR_OK : ask_breaker(j, clock_mono_ns(j->lane->mb->clock), out_why);
     if (e != ERR_OK)
         return e;

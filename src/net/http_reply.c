@@ -61,6 +61,7 @@ static const struct reason reasons[] = {
     LINE(415, "Unsupported Media Type"),
     LINE(416, "Range Not Satisfiable"),
     LINE(417, "Expectation Failed"),
+    LINE(421, "Misdirected Request"),
     LINE(422, "Unprocessable Content"),
     LINE(425, "Too Early"),
     LINE(428, "Precondition Required"),

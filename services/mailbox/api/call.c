@@ -3,6 +3,8 @@
 #include <stdio.h>
 
 #include "base/check.h"
+#include "base/json_write.h"
+#include "services/mailbox/replica.h"
 
 struct arena *mailbox_call_arena(struct mailbox_call *c)
 {
@@ -95,6 +97,8 @@ const char *mailbox_detail(enum err e, enum mailbox_why why)
         [MAILBOX_WHY_BREAKER] = "sends to this shard keep timing out; it is left alone for a while",
         [MAILBOX_WHY_STALLED] = "the shard hangs in a write to its disk",
         [MAILBOX_WHY_QUOTA] = "the tenant's quota is used up",
+        [MAILBOX_WHY_ELSEWHERE] = "another node has this shard",
+        [MAILBOX_WHY_LEASE] = "PostgreSQL does not answer, and the lease of this shard has run out",
     };
     if (why != MAILBOX_WHY_NONE && why < sizeof texts / sizeof *texts && texts[why])
         return texts[why];
@@ -117,10 +121,65 @@ void mailbox_call_refuse_details(struct mailbox_call *c, enum err e, const char 
                                                                   .details_json = str_of_bytes(details)});
 }
 
+/*
+ * Another node's shard: 307 to it, with its name and places in the body; over OAP the same problem. Between two owners there is
+ * nobody to send to: 503, and soon there is.
+ */
+static void refuse_elsewhere(struct mailbox_call *c)
+{
+    struct net_req *rq = c->http;
+    struct net_oap_req *oap = c->oap;
+    struct mailbox_owner o = {0};
+    bool known = c->lane && mailbox_replica_owner(c->mb, c->lane->no, &o) &&
+                 strcmp(o.node, c->mb->replica->node) != 0;
+    enum err e = known ? ERR_NOT_OWNER : ERR_UNAVAILABLE;
+    const char *detail = known ? "another node has this shard" : "no node has this shard at the moment";
+    char storage[1024];
+    struct buf b;
+    struct json_w w;
+    buf_init_fixed(&b, storage, sizeof storage);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "reason", known ? "elsewhere" : "no_owner");
+    if (c->lane)
+        json_put_u64(&w, "shard", c->lane->no);
+    if (known) {
+        json_put_cstr(&w, "node", o.node);
+        json_put_cstr(&w, "url", o.url);
+        json_put_cstr(&w, "oap", o.oap);
+    }
+    json_obj_end(&w);
+    mailbox_call_ended(c, e);
+    if (!rq) {
+        net_oap_reply_problem_full(
+            oap, &(struct net_oap_problem){
+                     .err = e, .detail = str_from_c(detail), .details_json = str_of_bytes(buf_bytes(&b))});
+        return;
+    }
+    struct str target = net_req_target(rq);
+    char *there = known ? arena_alloc(net_req_arena(rq), strlen(o.url) + target.n + 1) : NULL;
+    struct net_header location = {STR("Location"), {0}};
+    struct net_headers headers = {.list = &location, .count = there ? 1 : 0};
+    if (there) {
+        memcpy(there, o.url, strlen(o.url));
+        memcpy(there + strlen(o.url), target.p, target.n);
+        location.value = str_of(there, strlen(o.url) + target.n);
+    }
+    net_reply_problem_full(rq, &(struct net_problem){.err = e,
+                                                     .status = there ? 307 : 0,
+                                                     .detail = str_from_c(detail),
+                                                     .details_json = buf_bytes(&b),
+                                                     .headers = &headers});
+}
+
 void mailbox_call_refuse(struct mailbox_call *c, enum err e, enum mailbox_why why, const char *detail)
 {
     char json[64];
     int n = 0;
+    if (e == ERR_NOT_OWNER) {
+        refuse_elsewhere(c);
+        return;
+    }
     if (why != MAILBOX_WHY_NONE)
         n = snprintf(json, sizeof json, "{\"reason\":\"%s\"}", mailbox_why_name(why));
     mailbox_call_refuse_details(c, e, detail ? detail : mailbox_detail(e, why), bytes_of(json, (size_t)n));
@@ -162,6 +221,7 @@ void mailbox_call_submit(struct mailbox_call *c, bool settling)
     size_t n = c->jobs_n;
     struct mailbox_job *jobs = c->jobs;
     atomic_init(&c->jobs_left, (int)n);
+    c->lane = jobs[0].lane;
     for (size_t i = 0; i < n; i++) { /* the call may be finished as soon as the last job is sent */
         enum mailbox_why why;
         enum err e = mailbox_submit(&jobs[i], settling, &why);

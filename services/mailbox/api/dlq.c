@@ -58,6 +58,7 @@ static struct mailbox_operator *operator_new(struct mailbox_call *c, enum mailbo
     op->topic_len = topic.n;
     mailbox_topic_hash(topic, &op->topic_hash);
     op->lane = mailbox_lane_of(c->mb, mailbox_bucket(&op->topic_hash));
+    c->lane = op->lane;
     snprintf(op->kid, sizeof op->kid, "%s", auth_cap_kid(c->cap));
     buf_init(&op->body, BODY_MAX);
     return op;

@@ -67,6 +67,13 @@ static void finish_send(struct mailbox_call *c)
             it->err = c->jobs[k].err;
             it->why = c->jobs[k].why;
         }
+    bool elsewhere = true; /* all of it: the problem says where; else the items say only that */
+    for (size_t i = 0; i < c->send.n; i++)
+        elsewhere = elsewhere && c->send.items[i].err == ERR_NOT_OWNER;
+    if (elsewhere) {
+        mailbox_call_refuse(c, ERR_NOT_OWNER, MAILBOX_WHY_ELSEWHERE, NULL);
+        return;
+    }
     uint8_t *out = answer_room(c, c->send.n * SENT_BYTES), *p = out;
     if (!out)
         return;
@@ -288,6 +295,13 @@ static void finish_settle(struct mailbox_call *c)
         for (struct mailbox_settle_item *it = c->jobs[k].settle; c->jobs[k].err != ERR_OK && it;
              it = it->next)
             it->err = c->jobs[k].err;
+    bool elsewhere = true;
+    for (size_t i = 0; i < c->settle.n; i++)
+        elsewhere = elsewhere && c->settle.items[i].err == ERR_NOT_OWNER;
+    if (elsewhere) {
+        mailbox_call_refuse(c, ERR_NOT_OWNER, MAILBOX_WHY_ELSEWHERE, NULL);
+        return;
+    }
     uint8_t *out = answer_room(c, c->settle.n * SETTLED_BYTES), *p = out;
     if (!out)
         return;

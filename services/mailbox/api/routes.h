@@ -19,6 +19,8 @@ void mailbox_post_purge(struct net_req *rq, void *ctx);
 void mailbox_get_topics(struct net_req *rq, void *ctx);
 void mailbox_get_topic(struct net_req *rq, void *ctx);
 void mailbox_get_chain(struct net_req *rq, void *ctx);
+void mailbox_post_shard_claim(struct net_req *rq, void *ctx);
+void mailbox_post_shard_release(struct net_req *rq, void *ctx);
 void mailbox_get_shards(struct net_req *rq, void *ctx);
 void mailbox_get_events(struct net_req *rq, void *ctx);
 

@@ -5,6 +5,7 @@
 #include "base/time_fmt.h"
 #include "services/mailbox/api/call.h"
 #include "services/mailbox/api/routes.h"
+#include "services/mailbox/replica.h"
 
 enum { BATCH_MAX = 64 };
 
@@ -240,7 +241,7 @@ static void put_sent(struct json_w *w, const struct mailbox_send_item *it)
         json_put_hash(w, "hash_chain", &it->sent.chain);
 }
 
-static void put_refused(struct json_w *w, const struct mailbox_send_item *it)
+static void put_refused(struct json_w *w, struct mailbox *mb, const struct mailbox_send_item *it)
 {
     json_put_i64(w, "status", err_http_status(it->err));
     json_put_cstr(w, "code", err_code(it->err));
@@ -250,6 +251,11 @@ static void put_refused(struct json_w *w, const struct mailbox_send_item *it)
         json_key(w, "details");
         json_obj_begin(w);
         json_put_cstr(w, "reason", mailbox_why_name(it->why));
+        if (it->err == ERR_NOT_OWNER) {
+            struct mailbox_owner o;
+            mailbox_replica_owner(mb, it->shard, &o);
+            json_put_cstr(w, "url", o.url);
+        }
         json_obj_end(w);
     }
     if (it->err == ERR_IDEM_CONFLICT) {
@@ -323,7 +329,7 @@ static void finish_batch(struct mailbox_call *c)
             json_put_u64(&w, "status", 200);
             put_sent(&w, it);
         } else {
-            put_refused(&w, it);
+            put_refused(&w, c->mb, it);
         }
         json_obj_end(&w);
     }

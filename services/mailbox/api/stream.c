@@ -138,6 +138,8 @@ static void on_timer(struct net_timer *t)
         close_stream(st, "draining");
     else if (atomic_load(&st->close_job.lane->readonly))
         close_stream(st, "safe_mode");
+    else if (atomic_load(&st->close_job.lane->stage) != MAILBOX_HERE)
+        close_stream(st, "moved");
     if (!st->closing && now >= st->judge_at_ns) {
         struct auth_want want = {
             .op = STR("recv"), .topic = st->topic, .lacks = SVC_LACKS_ALL & ~AUTH_BIT(AUTH_CV_TOPIC)};
@@ -223,9 +225,11 @@ void mailbox_stream_submit(struct mailbox_stream *st)
 {
     struct mailbox_call *c = st->call;
     enum mailbox_why full;
-    if (mailbox_submit(&st->open_job, false, &full) != ERR_OK) {
+    c->lane = st->open_job.lane;
+    enum err e = mailbox_submit(&st->open_job, false, &full);
+    if (e != ERR_OK) {
         free(st);
-        mailbox_call_refuse(c, ERR_BUSY, full, NULL);
+        mailbox_call_refuse(c, e, full, NULL);
     }
 }
 

@@ -1,9 +1,10 @@
-/* GET /v1/topics and GET /v1/topics/{topic}; GET /admin/mailbox/shards. */
+/* GET /v1/topics and GET /v1/topics/{topic}. */
 #include <stdlib.h>
 
 #include "base/json_write.h"
 #include "services/mailbox/api/call.h"
 #include "services/mailbox/api/routes.h"
+#include "services/mailbox/replica.h"
 
 enum { BODY_MAX = 4 << 20 };
 
@@ -73,6 +74,26 @@ static void finish_one(struct mailbox_call *c)
     buf_fini(&b);
 }
 
+/* Shards of other nodes are named with their owners: whoever wants all topics asks those, too. */
+static void put_elsewhere(struct json_w *w, struct mailbox_call *c)
+{
+    if (!c->mb->replica)
+        return;
+    json_key(w, "elsewhere");
+    json_arr_begin(w);
+    for (size_t i = 0; i < c->jobs_n; i++) {
+        struct mailbox_owner o;
+        if (c->jobs[i].err != ERR_NOT_OWNER)
+            continue;
+        mailbox_replica_owner(c->mb, c->jobs[i].lane->no, &o);
+        json_obj_begin(w);
+        json_put_u64(w, "shard", c->jobs[i].lane->no);
+        json_put_cstr(w, "url", o.url);
+        json_obj_end(w);
+    }
+    json_arr_end(w);
+}
+
 /* Every shard gave its page in order; the answer is their merge. */
 static void finish_list(struct mailbox_call *c)
 {
@@ -81,7 +102,7 @@ static void finish_list(struct mailbox_call *c)
     struct buf b;
     struct json_w w;
     for (size_t i = 0; i < c->jobs_n; i++) {
-        if (c->jobs[i].err != ERR_OK) {
+        if (c->jobs[i].err != ERR_OK && c->jobs[i].err != ERR_NOT_OWNER) {
             enum err e = c->jobs[i].err;
             enum mailbox_why why = c->jobs[i].why;
             free_queries(c);
@@ -116,6 +137,7 @@ static void finish_list(struct mailbox_call *c)
         at[from]++;
         n++;
     }
+    put_elsewhere(&w, c);
     json_obj_end(&w);
     free_queries(c);
     mailbox_call_reply(c, 200, buf_bytes(&b));
@@ -196,43 +218,4 @@ void mailbox_get_topics(struct net_req *rq, void *ctx)
     }
     c->finish = finish_list;
     mailbox_call_submit(c, true);
-}
-
-void mailbox_get_shards(struct net_req *rq, void *ctx)
-{
-    struct mailbox *mb = ctx;
-    struct mailbox_call *c = mailbox_call_http(mb, rq, MAILBOX_OP_TOPICS, "admin");
-    struct buf b;
-    struct json_w w;
-    if (!c)
-        return;
-    buf_init(&b, BODY_MAX);
-    json_w_init(&w, &b);
-    json_obj_begin(&w);
-    json_key(&w, "shards");
-    json_arr_begin(&w);
-    for (uint16_t i = 0; i < mb->shards; i++) {
-        struct mailbox_lane *l = &mb->lanes[i];
-        struct store_journal_stats st;
-        store_journal_stats(l->log.journal, &st);
-        json_obj_begin(&w);
-        json_put_u64(&w, "shard", i);
-        json_put_bool(&w, "readonly", atomic_load(&l->readonly));
-        json_put_bool(&w, "disk_full", atomic_load(&l->disk_full));
-        json_put_u64(&w, "jobs", atomic_load(&l->jobs));
-        json_put_u64(&w, "ready", atomic_load(&l->count[MAILBOX_READY]));
-        json_put_u64(&w, "delayed", atomic_load(&l->count[MAILBOX_DELAYED]));
-        json_put_u64(&w, "leased", atomic_load(&l->count[MAILBOX_LEASED]));
-        json_put_u64(&w, "dlq", atomic_load(&l->count[MAILBOX_DLQ]));
-        json_put_u64(&w, "done", atomic_load(&l->count[MAILBOX_DONE]));
-        json_put_u64(&w, "topics", atomic_load(&l->topics));
-        json_put_u64(&w, "segment", atomic_load(&l->active_segment));
-        json_put_u64(&w, "groups", st.frames);
-        json_put_bool(&w, "direct_io", st.direct);
-        json_obj_end(&w);
-    }
-    json_arr_end(&w);
-    json_obj_end(&w);
-    mailbox_call_reply(c, 200, buf_bytes(&b));
-    buf_fini(&b);
 }

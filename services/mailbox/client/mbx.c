@@ -15,7 +15,13 @@
 #include "obs/log.h"
 #include "services/mailbox/core/ids.h"
 
-enum { MBX_MAGIC = 0x3178626d, ANSWER_MAX = 8 << 20, ARENA_MAX = 16 << 20, TOKEN_MAX = 8192 };
+enum {
+    MBX_MAGIC = 0x3178626d,
+    ANSWER_MAX = 8 << 20,
+    ARENA_MAX = 16 << 20,
+    TOKEN_MAX = 8192,
+    REDIRECTS_MAX = 5
+};
 
 struct mbx {
     uint32_t magic;
@@ -94,6 +100,7 @@ struct answer {
     enum err err;
     int status;
     int64_t retry_ms;
+    char location[640]; /* of a 307 */
     struct buf body;
 };
 
@@ -104,7 +111,10 @@ static void answered(void *arg, enum err e, const struct net_http_response *r)
     if (e != ERR_OK)
         return;
     struct str after = net_http_header(r, "retry-after");
+    struct str location = net_http_header(r, "location");
     a->status = r->status;
+    if (r->status == 307 && location.p && location.n < sizeof a->location)
+        snprintf(a->location, sizeof a->location, "%.*s", STR_ARG(location));
     for (size_t i = 0; after.p && i < after.n && i < 4 && after.p[i] >= '0' && after.p[i] <= '9'; i++)
         a->retry_ms = a->retry_ms * 10 + (after.p[i] - '0') * 1000;
     buf_put_bytes(&a->body, r->body);
@@ -136,22 +146,18 @@ static enum err error_of(struct mbx *c, const struct answer *a)
     return e;
 }
 
-static enum err once(struct mbx *c, const char *path, struct buf *body, int64_t timeout_ms,
-                     struct answer *a) RT_BLOCKS
+static enum err ask(struct mbx *c, const char *url, const char *uds, struct buf *body, struct deadline by,
+                    struct answer *a) RT_BLOCKS
 {
-    char url[512];
     const char *const headers[] = {c->authorization, "Content-Type: application/json", NULL};
     *a = (struct answer){.err = ERR_DISCONNECTED};
     buf_init(&a->body, ANSWER_MAX);
-    c->why[0] = 0;
-    if (body->err != ERR_OK || snprintf(url, sizeof url, "%s%s", c->url, path) >= (int)sizeof url)
-        return ERR_TOO_LARGE;
     struct net_http_request rq = {.method = "POST",
                                   .url = url,
-                                  .uds = c->uds,
+                                  .uds = uds,
                                   .headers = headers,
                                   .body = buf_bytes(body),
-                                  .by = deadline_in_ms(timeout_ms),
+                                  .by = by,
                                   .response_max = ANSWER_MAX};
     enum err e = net_http_once(&rq, NULL, answered, a);
     if (e != ERR_OK)
@@ -159,6 +165,32 @@ static enum err once(struct mbx *c, const char *path, struct buf *body, int64_t 
     if (a->err != ERR_OK)
         return a->err;
     return a->status == 200 ? ERR_OK : error_of(c, a);
+}
+
+/*
+ * One request, wherever it is sent: a mailbox of several nodes answers 307 for a shard of another one. Two nodes that are about to
+ * swap may send us back and forth; then it is as if nobody had the shard at the moment.
+ */
+static enum err once(struct mbx *c, const char *path, struct buf *body, int64_t timeout_ms,
+                     struct answer *a) RT_BLOCKS
+{
+    char url[640];
+    struct deadline by = deadline_in_ms(timeout_ms);
+    const char *uds = c->uds;
+    c->why[0] = 0;
+    *a = (struct answer){.err = ERR_DISCONNECTED};
+    if (body->err != ERR_OK || snprintf(url, sizeof url, "%s%s", c->url, path) >= (int)sizeof url)
+        return ERR_TOO_LARGE;
+    for (int hop = 0;; hop++) {
+        enum err e = ask(c, url, uds, body, by, a);
+        if (a->status != 307 || !a->location[0])
+            return e;
+        if (hop == REDIRECTS_MAX)
+            return ERR_UNAVAILABLE;
+        memcpy(url, a->location, sizeof url);
+        uds = NULL;
+        buf_fini(&a->body);
+    }
 }
 
 static bool worth_repeating(enum err e)

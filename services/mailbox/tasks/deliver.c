@@ -275,6 +275,19 @@ void mailbox_worker__post_batch(struct mailbox_stream *st)
         net_loop_post(st->call->loop, &b->msg);
 }
 
+void mailbox_worker__drop_batch(struct mailbox_stream *st)
+{
+    struct mailbox_batch *b = st->batch;
+    st->batch = NULL;
+    for (uint32_t i = 0; b && i < b->n; i++)
+        free(b->bodies[i]);
+    if (b) {
+        free(b->bodies);
+        free(b->got);
+        free(b);
+    }
+}
+
 void mailbox_worker__end_parked(struct mailbox_lane *l, int64_t until_us)
 {
     struct heap_node *top;

@@ -26,6 +26,41 @@ enum {
     SCRUB_AFTER_MS = 60000
 };
 
+/* ---- what there is ---- */
+
+/* A restarted rebalancer, and a shard that came, find out what files there are and take over the spares. */
+static void look_around(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
+{
+    int64_t rest_ms = mailbox_config(mb)->storage_scrub_every;
+    struct mailbox_idx_files f;
+    l->keeping = (struct mailbox_keeping){
+        .looked = true, .incarnation = atomic_load(&l->incarnation), .indexed_to = l->log.indexed_to};
+    l->keeping.scrub_at_ns =
+        clock_mono_ns(mb->clock) + (rest_ms < SCRUB_AFTER_MS ? rest_ms : SCRUB_AFTER_MS) * 1000000;
+    if (!atomic_load(&l->readonly) && store_journal_adopt_spares(l->log.journal) != ERR_OK)
+        obs_log(svc_log(mb->svc), OBS_WARN, "storage.no_spare", OBS_U64("shard", l->no), OBS_END);
+    if (mailbox_idx_list(svc_disk(mb->svc), l->dir, &f) != ERR_OK || !f.first_idx)
+        return;
+    l->keeping.oldest_idx = f.first_idx;
+    for (uint32_t no = f.first_idx; no <= f.last_idx; no++) {
+        char path[STORE_PATH_MAX];
+        struct store_stat st;
+        mailbox_idx_path(path, l->dir, no);
+        if (store_disk_stat(svc_disk(mb->svc), path, &st) == ERR_OK)
+            l->keeping.idx_bytes += st.bytes;
+    }
+}
+
+/* False: the shard is not here. Otherwise it stays until it is unpinned, and its files are known. */
+static bool pin(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
+{
+    if (!mailbox_lane_pin(l))
+        return false;
+    if (!l->keeping.looked || l->keeping.incarnation != atomic_load(&l->incarnation))
+        look_around(mb, l);
+    return true;
+}
+
 /* ---- spares ---- */
 
 /* A second spare while segments last less than five seconds: making one must not race with using one up. */
@@ -163,6 +198,8 @@ static void strip(struct mailbox *mb, struct mailbox_lane *l, const struct store
 
 static void drop(struct mailbox *mb, struct mailbox_lane *l, uint32_t oldest_segment) RT_BLOCKS
 {
+    struct mailbox_idx_place at = place_of(mb, l);
+    struct mailbox_idx_info info = {0};
     struct mailbox_keeping *k = &l->keeping;
     char path[STORE_PATH_MAX];
     struct store_stat st = {0};
@@ -174,8 +211,11 @@ static void drop(struct mailbox *mb, struct mailbox_lane *l, uint32_t oldest_seg
     }
     mailbox_idx_path(path, l->dir, k->oldest_idx);
     enum err e = store_disk_stat(svc_disk(mb->svc), path, &st);
+    bool known = mb->replica && e == ERR_OK && mailbox_idx_peek(&at, k->oldest_idx, &info) == ERR_OK;
     if (e == ERR_OK)
         e = store_file_remove(svc_disk(mb->svc), path);
+    if (known && e == ERR_OK)
+        atomic_store(&l->trim_to, info.last_group); /* nor does any other node need its rows */
     obs_log(svc_log(mb->svc), e == ERR_OK ? OBS_INFO : OBS_WARN, "segment.drop", OBS_U64("shard", l->no),
             OBS_U64("segment", k->oldest_idx), OBS_ERR(e), OBS_END);
     if (e != ERR_OK && e != ERR_NOT_FOUND)
@@ -188,6 +228,7 @@ static void drop(struct mailbox *mb, struct mailbox_lane *l, uint32_t oldest_seg
 
 struct scrub {
     struct mailbox *mb;
+    struct mailbox_lane *lane;
     struct rt_task *self;
     uint64_t rate, since_sleep;
 };
@@ -195,8 +236,11 @@ struct scrub {
 static void look_after_spares(struct mailbox *mb) RT_BLOCKS
 {
     for (uint16_t i = 0; i < mb->shards; i++) {
+        if (!pin(mb, &mb->lanes[i]))
+            continue;
         watch_seals(mb, &mb->lanes[i]);
         spare(mb, &mb->lanes[i]);
+        mailbox_lane_unpin(&mb->lanes[i]);
     }
 }
 
@@ -222,6 +266,8 @@ static enum err scrub_frame(void *ctx, const struct store_frame *f, struct store
         s->since_sleep = 0;
         rt_task_beat(s->self);
         look_after_spares(s->mb); /* they do not wait for a slow scrub */
+        if (atomic_load(&s->lane->stage) != MAILBOX_HERE)
+            return ERR_CANCELED; /* another node waits for it */
         if (rt_task_stopping(s->self) || rt_task_sleep(s->self, deadline_in_ms(pause_ms)) != ERR_OK)
             return ERR_CANCELED;
     }
@@ -237,7 +283,7 @@ static void scrub(struct mailbox *mb, struct mailbox_lane *l, struct rt_task *se
     struct mailbox_keeping *k = &l->keeping;
     struct store_segment oldest[1];
     struct store_journal_report report = {0};
-    struct scrub s = {mb, self, mailbox_config(mb)->storage_scrub_rate, 0};
+    struct scrub s = {mb, l, self, mailbox_config(mb)->storage_scrub_rate, 0};
     size_t n = store_journal_segments(l->log.journal, oldest, 1);
     int64_t now = clock_mono_ns(mb->clock);
     if (!s.rate || n < 2 || now < k->scrub_at_ns)
@@ -275,51 +321,38 @@ static void show_bytes(struct mailbox *mb)
     double seg = 0, idx = 0, live = 0;
     for (uint16_t i = 0; i < mb->shards; i++) {
         struct mailbox_lane *l = &mb->lanes[i];
+        if (!mailbox_lane_pin(l))
+            continue;
         seg +=
             (double)(store_journal_segments(l->log.journal, NULL, 0) * mailbox_config(mb)->segment_bytes);
         idx += (double)l->keeping.idx_bytes;
         live += (double)atomic_load(&l->live_bytes);
+        mailbox_lane_unpin(l);
     }
     obs_gauge_set(OBS_GAUGE_OF(mb->m[MAILBOX_M_storage_bytes], "seg"), seg);
     obs_gauge_set(OBS_GAUGE_OF(mb->m[MAILBOX_M_storage_bytes], "idx"), idx);
     obs_gauge_set(OBS_GAUGE_OF(mb->m[MAILBOX_M_storage_bytes], "live"), live);
 }
 
-/* A restarted rebalancer, and a start, find out what files there are and take over the spares. */
-static void look_around(struct mailbox *mb) RT_BLOCKS
+static void look_after(struct mailbox *mb, struct mailbox_lane *l, bool all, struct rt_task *self) RT_BLOCKS
 {
-    int64_t rest_ms = mailbox_config(mb)->storage_scrub_every;
-    for (uint16_t i = 0; i < mb->shards; i++) {
-        struct mailbox_lane *l = &mb->lanes[i];
-        struct mailbox_idx_files f;
-        l->keeping = (struct mailbox_keeping){.indexed_to = l->log.indexed_to};
-        l->keeping.scrub_at_ns =
-            clock_mono_ns(mb->clock) + (rest_ms < SCRUB_AFTER_MS ? rest_ms : SCRUB_AFTER_MS) * 1000000;
-        if (!atomic_load(&l->readonly) && store_journal_adopt_spares(l->log.journal) != ERR_OK)
-            obs_log(svc_log(mb->svc), OBS_WARN, "storage.no_spare", OBS_U64("shard", l->no), OBS_END);
-        if (mailbox_idx_list(svc_disk(mb->svc), l->dir, &f) != ERR_OK || !f.first_idx)
-            continue;
-        l->keeping.oldest_idx = f.first_idx;
-        for (uint32_t no = f.first_idx; no <= f.last_idx; no++) {
-            char path[STORE_PATH_MAX];
-            struct store_stat st;
-            mailbox_idx_path(path, l->dir, no);
-            if (store_disk_stat(svc_disk(mb->svc), path, &st) == ERR_OK)
-                l->keeping.idx_bytes += st.bytes;
-        }
-    }
+    if (!pin(mb, l))
+        return;
+    if (all || atomic_load(&l->log.built))
+        keep(mb, l, self);
+    mailbox_lane_unpin(l);
 }
 
 enum err mailbox_rebalancer_run(struct rt_task *self, void *arg)
 {
     struct mailbox *mb = arg;
-    look_around(mb);
+    for (uint16_t i = 0; i < mb->shards; i++)
+        mb->lanes[i].keeping.looked = false;
     for (unsigned turn = 0;
          rt_task_sleep(self, deadline_in_ms(EVERY_MS)) == ERR_OK && !rt_task_stopping(self); turn++) {
         look_after_spares(mb);
         for (uint16_t i = 0; i < mb->shards; i++)
-            if (turn % KEEP_EVERY == 0 || atomic_load(&mb->lanes[i].log.built))
-                keep(mb, &mb->lanes[i], self);
+            look_after(mb, &mb->lanes[i], turn % KEEP_EVERY == 0, self);
         if (turn % KEEP_EVERY == 0)
             show_bytes(mb);
     }

@@ -43,6 +43,8 @@ static enum err ask(struct ask *a, struct rt_task *self, struct rng *rng) RT_BLO
     while (mailbox_submit(&a->job, true, &why) != ERR_OK) {
         if (why == MAILBOX_WHY_DRAINING)
             return ERR_DRAINING;
+        if (why == MAILBOX_WHY_ELSEWHERE)
+            return ERR_NOT_OWNER;
         obs_counter_inc(obs_counter_nth(l->mb->m[MAILBOX_M_backoff_retries], 1));
         if (rt_task_sleep(self, deadline_in_ms((int64_t)rng_below(rng, (uint64_t)most + 1))) != ERR_OK)
             return ERR_DRAINING;
@@ -69,11 +71,14 @@ static enum err read_record(struct mailbox_lane *l, const struct mailbox_dead *d
     size_t pos = 0;
     if (d->segment == MAILBOX_SEGMENT_PENDING)
         return ERR_NOT_FOUND;
+    if (!mailbox_lane_pin(l))
+        return ERR_NOT_FOUND;
     enum err e = store_journal_pread(l->log.journal, at, into, MAILBOX_REC_HEAD);
     if (e == ERR_OK && le32_get(into) > d->length64 * 64)
         e = ERR_INTEGRITY;
     if (e == ERR_OK)
         e = store_journal_pread(l->log.journal, at, into, le32_get(into));
+    mailbox_lane_unpin(l);
     if (e == ERR_OK && mailbox_rec_next(bytes_of(into, le32_get(into)), &pos, out) != ERR_OK)
         e = ERR_INTEGRITY;
     if (e == ERR_OK && out->type != MAILBOX_REC_ENQ && out->type != MAILBOX_REC_MOVE)
@@ -427,7 +432,10 @@ static void chain(struct mailbox_operator *op, struct rt_task *self, struct rng 
         json_arr_begin(&lw);
         struct chain_walk c = {
             .op = op, .self = self, .topic_id = info->topic_id, .next = op->from, .w = &lw};
-        enum err e = store_journal_replay(op->lane->log.journal, 1, walk_frame, &c);
+        bool here = mailbox_lane_pin(op->lane);
+        enum err e = here ? store_journal_replay(op->lane->log.journal, 1, walk_frame, &c) : ERR_NOT_OWNER;
+        if (here)
+            mailbox_lane_unpin(op->lane);
         json_arr_end(&lw);
         if (c.first == 0)
             c.first = info->topic_seq + 1; /* every link is past its retention */

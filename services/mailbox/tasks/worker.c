@@ -105,7 +105,13 @@ static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mail
         }
         for (struct mailbox_settle_item *it = j->settle; it; it = it->next)
             settle_one(l, now, j->kind, it);
-        mailbox_job_done(j);
+        if (l->mb->replica &&
+            !l->shard.readonly) { /* another node may go on with the shard: it must know */
+            l->shard.must_flush = l->shard.must_flush || l->shard.group.n > 0;
+            mailbox_worker__hold(l, j);
+        } else {
+            mailbox_job_done(j);
+        }
         return;
     case MAILBOX_JOB_RELEASE:
         release(l, now, j);
@@ -204,7 +210,7 @@ static void resume_unfinished(struct mailbox_lane *l, struct mailbox_now now) RT
     mailbox_worker__hold(l, j);
 }
 
-static void refuse_waiting(struct mailbox_lane *l, enum err e, enum mailbox_why why)
+void mailbox_worker__refuse_waiting(struct mailbox_lane *l, enum err e, enum mailbox_why why)
 {
     struct mailbox_fair_node *n;
     while ((n = mailbox_fair_take(&l->fair)) != NULL)
@@ -212,6 +218,7 @@ static void refuse_waiting(struct mailbox_lane *l, enum err e, enum mailbox_why 
                                why);
 }
 
+/* A shard that was found to be another node's: whatever became of it, the same key tells there. */
 static void answer_held(struct mailbox_lane *l, enum err e)
 {
     struct mailbox_job *j = l->held;
@@ -219,13 +226,19 @@ static void answer_held(struct mailbox_lane *l, enum err e)
     l->held_end = &l->held;
     while (j) {
         struct mailbox_job *next = j->next;
-        if (e != ERR_OK)
-            j->err = e;
+        if (e != ERR_OK) {
+            j->err = e == ERR_FENCED ? ERR_NOT_OWNER : e;
+            j->why = e == ERR_FENCED ? MAILBOX_WHY_ELSEWHERE : j->why;
+        }
         mailbox_job_done(j);
         j = next;
     }
-    for (struct mailbox_stream *st = l->streams; st; st = st->next)
-        mailbox_worker__post_batch(st);
+    for (struct mailbox_stream *st = l->streams; st; st = st->next) {
+        if (e == ERR_OK)
+            mailbox_worker__post_batch(st);
+        else
+            mailbox_worker__drop_batch(st);
+    }
 }
 
 static bool must_write(const struct mailbox_lane *l, struct mailbox_now now, bool last)
@@ -237,10 +250,10 @@ static bool must_write(const struct mailbox_lane *l, struct mailbox_now now, boo
            now.mono_us - s->lazy_since_us >= mailbox_config(l->mb)->lazy_flush * 1000;
 }
 
-static void commit(struct mailbox_lane *l, struct mailbox_now now, bool last) RT_BLOCKS
+void mailbox_worker__commit(struct mailbox_lane *l, struct mailbox_now now, bool last)
 {
-    enum err e = ERR_OK;
-    if (must_write(l, now, last)) {
+    enum err e = atomic_load(&l->lost) ? ERR_FENCED : ERR_OK;
+    if (e == ERR_OK && must_write(l, now, last)) {
         e = mailbox_lane_commit(l, now);
         if (e == ERR_NO_SPACE) {
             atomic_store(&l->disk_full, true);
@@ -253,8 +266,8 @@ static void commit(struct mailbox_lane *l, struct mailbox_now now, bool last) RT
         }
     }
     answer_held(l, e);
-    if (l->shard.readonly) {
-        refuse_waiting(l, ERR_SAFE_MODE, MAILBOX_WHY_NONE);
+    if (l->shard.readonly && e != ERR_FENCED) {
+        mailbox_worker__refuse_waiting(l, ERR_SAFE_MODE, MAILBOX_WHY_NONE);
         mailbox_worker__end_parked(l, INT64_MAX);
     }
 }
@@ -309,6 +322,8 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
 {
     void *jobs[MAILBOX_BATCH_JOBS], *ticks[64];
     size_t n = 0, ticks_n = 0;
+    if (atomic_load(&l->stage) != MAILBOX_HERE)
+        return mailbox_worker__elsewhere(l, wait_most_us);
     struct mailbox_now now = mailbox_now(l->mb);
     int64_t wait = wait_us(l, now);
     enum err closed = ERR_OK, e;
@@ -341,7 +356,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
     for (size_t i = 0; i < n; i++)
         take_job(l, now, jobs[i]);
     if (l->shard.readonly) {
-        refuse_waiting(l, ERR_SAFE_MODE, MAILBOX_WHY_NONE);
+        mailbox_worker__refuse_waiting(l, ERR_SAFE_MODE, MAILBOX_WHY_NONE);
     } else if (writable(l)) {
         resume_unfinished(l, now);
         work_through(l, now);
@@ -355,11 +370,11 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
         }
         housekeeping(l, now);
     } else {
-        refuse_waiting(l, ERR_UNAVAILABLE, MAILBOX_WHY_DISK_FULL);
+        mailbox_worker__refuse_waiting(l, ERR_UNAVAILABLE, MAILBOX_WHY_DISK_FULL);
     }
     mailbox_worker__end_parked(l, atomic_load(&l->mb->draining) ? INT64_MAX : now.mono_us);
     bool idle = closed == ERR_CLOSED && !l->fair.jobs && !l->operators && !l->unfinished;
-    commit(l, now, idle);
+    mailbox_worker__commit(l, now, idle);
     mailbox_worker__reclaimed(l);
     mailbox_worker__publish(l);
     mailbox_worker__tell_events(l);

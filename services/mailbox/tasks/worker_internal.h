@@ -20,6 +20,13 @@ static inline void mailbox_worker__refuse(struct mailbox_job *j, enum err e, enu
     mailbox_job_done(j);
 }
 
+/* worker.c, for handover.c */
+void mailbox_worker__commit(struct mailbox_lane *l, struct mailbox_now now, bool last) RT_BLOCKS;
+void mailbox_worker__refuse_waiting(struct mailbox_lane *l, enum err e, enum mailbox_why why);
+
+/* handover.c: a turn of a lane whose shard is not here; ERR_CLOSED when there will be no more jobs */
+enum err mailbox_worker__elsewhere(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS;
+
 /* deliver.c: receives, parked receives, streams */
 void mailbox_worker__recv(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j) RT_BLOCKS;
 void mailbox_worker__serve_waiters(struct mailbox_lane *l, struct mailbox_now now);
@@ -27,6 +34,7 @@ void mailbox_worker__end_parked(struct mailbox_lane *l, int64_t until_us);
 void mailbox_worker__open_stream(struct mailbox_lane *l, struct mailbox_job *j);
 void mailbox_worker__unlink_stream(struct mailbox_lane *l, struct mailbox_stream *st);
 void mailbox_worker__post_batch(struct mailbox_stream *st);
+void mailbox_worker__drop_batch(struct mailbox_stream *st); /* its leases were never durable */
 
 /* operate.c: one operator job */
 void mailbox_worker__operate(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j);
