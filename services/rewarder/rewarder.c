@@ -240,6 +240,8 @@ static enum err hook_start(struct svc *s, void *state)
     if (e == ERR_OK)
         e = svc_add_task(s, "caps", svc_caps_task, s);
     if (e == ERR_OK)
+        e = svc_add_task(s, "traces", svc_metrics_task, s);
+    if (e == ERR_OK)
         e = r->own_ledger ? rewarder_ledger_add_task(s, r->ledger) : svc_add_task(s, "ledger_io", idle, r);
     return e;
 }

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "base/map.h"
+#include "obs/span.h"
 #include "rt/lock.h"
 #include "rt/oneshot.h"
 #include "services/rewarder/core/calc.h"
@@ -55,6 +56,7 @@ struct rewarder_run {
     char key[2 * REWARDER_NAME_MAX + 4];
     size_t key_n;
     char corr_id[REWARDER_CORR_CHARS];
+    struct obs_trace trace; /* the span that admitted it; zero: none */
     int64_t deadline_ns;
     struct rewarder_policy_ref *policy; /* NULL for a run known from disk until it is opened */
     struct rewarder_run_info info;      /* run_registry */

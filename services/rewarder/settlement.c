@@ -42,7 +42,8 @@ struct unit_answer {
 /* One outstanding call. Filled by the ledger's callback, then sent to `answers`. */
 struct call {
     struct rewarder_settler *settler;
-    bool busy; /* emitter's side only */
+    bool busy;       /* emitter's side only */
+    int64_t sent_ns; /* likewise: when the last ingest left */
     enum ledger_outcome outcome;
     enum err err;
     int status;
@@ -582,6 +583,7 @@ static void send_call(struct pass *p, struct call *c)
         at += n;
     }
     c->busy = true;
+    c->sent_ns = os_now_ns();
     c->attempts++;
     p->outstanding++;
     struct ledger_ingest rq = {.units = units, .n_units = c->units, .corr_id = p->job->corr_id};
@@ -735,6 +737,9 @@ static void handle_answer(struct pass *p, struct call *c) RT_BLOCKS
 {
     p->outstanding--;
     tell_breaker(p->s, c);
+    if (p->job->asked)
+        p->job->asked(p->job->ctx, c->units, os_now_ns() - c->sent_ns,
+                      c->outcome == LEDGER_ANSWERED ? ERR_OK : c->err);
     bool again = c->outcome == LEDGER_ANSWERED ? judge_units(p, c) : judge_failure(p, c);
     if (!again)
         return;

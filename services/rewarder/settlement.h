@@ -61,6 +61,8 @@ struct rewarder_settle_job {
     bool (*stop)(void *ctx); /* asked before each request */
     void (*placed)(void *ctx, uint32_t chunk, uint64_t seq_start,
                    uint64_t nonce); /* after each placement */
+    void (*asked)(void *ctx, unsigned units, int64_t took_ns,
+                  enum err err); /* a call is over; may be NULL */
     void (*event)(void *ctx, const char *what,
                   const char *detail); /* resync restart|nonce|idem|timeout, ... */
 };

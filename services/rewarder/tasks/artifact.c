@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/json_write.h"
 #include "services/rewarder/rewarder.h"
+#include "services/rewarder/trace.h"
 #include "store/file_replace.h"
 
 enum { SWEEP_MS = 60000 };
@@ -128,6 +129,24 @@ static void tell_emitter(struct rewarder_run *run, uintptr_t what)
     (void)!rt_oneshot_send(&run->sealed, (void *)what);
 }
 
+static enum err write_run(struct rewarder *r, struct rewarder_outcome *o,
+                          struct rewarder_run_info *i) RT_BLOCKS
+{
+    struct rewarder_run *run = o->run;
+    struct obs_span span;
+    rewarder_trace_begin(r, run, "rewarder.write", &span);
+    enum err e = atomic_load(&r->seals_off)                          ? ERR_SAFE_MODE
+                 : deadline_passed(deadline_at_ns(run->deadline_ns)) ? ERR_TIMEOUT
+                                                                     : write_files(r, o, i);
+    if (e == ERR_OK && !run->dry) {
+        rewarder_note_sealed(run, i, &o->line);
+        e = o->line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&o->line)) : o->line.err;
+    }
+    obs_span_u64(&span, "leaves", i->leaves);
+    rewarder_trace_end(r, &span, e);
+    return e;
+}
+
 static void seal_run(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
 {
     struct rewarder_run *run = o->run;
@@ -144,13 +163,7 @@ static void seal_run(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
     i.cut = res->cut;
     i.cut_negative = res->cut_negative;
     i.sealed_at_ms = rewarder_now_ms(r);
-    enum err e = atomic_load(&r->seals_off)                          ? ERR_SAFE_MODE
-                 : deadline_passed(deadline_at_ns(run->deadline_ns)) ? ERR_TIMEOUT
-                                                                     : write_files(r, o, &i);
-    if (e == ERR_OK && !run->dry) {
-        rewarder_note_sealed(run, &i, &o->line);
-        e = o->line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&o->line)) : o->line.err;
-    }
+    enum err e = write_run(r, o, &i);
     if (e == ERR_TIMEOUT || e == ERR_SAFE_MODE) {
         rewarder_run_fail(r, run, e, e == ERR_TIMEOUT ? "the deadline passed before it was sealed" : NULL,
                           NULL);

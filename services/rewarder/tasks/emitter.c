@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "services/rewarder/rewarder.h"
+#include "services/rewarder/trace.h"
 
 enum {
     RUNS_MAX = 64,
@@ -39,6 +40,7 @@ struct emission {
     struct rewarder_chunk_place *places;
     uint64_t chunks;
     struct store_file *log;
+    struct obs_span span;
 };
 
 /* ---- settle.log ---- */
@@ -89,6 +91,17 @@ static bool must_stop(void *ctx)
     struct emission *m = ctx;
     return rt_task_stopping(m->e->self) || atomic_load_explicit(&m->run->halt, memory_order_relaxed) ||
            rewarder_config(m->e->r)->settlement_hold;
+}
+
+static void asked(void *ctx, unsigned units, int64_t took_ns, enum err err)
+{
+    struct emission *m = ctx;
+    rewarder_trace_part(m->e->r, &m->span,
+                        &(struct rewarder_trace_part){.name = "rewarder.request",
+                                                      .key = "units",
+                                                      .text = units == 2 ? STR("2") : STR("1"),
+                                                      .took_ns = took_ns,
+                                                      .err = err});
 }
 
 static void heard(void *ctx, const char *what, const char *detail)
@@ -293,9 +306,16 @@ static void settle_view(struct emission *m) RT_BLOCKS
                                       .ctx = m,
                                       .stop = must_stop,
                                       .placed = placed,
+                                      .asked = asked,
                                       .event = heard};
     int64_t began = os_now_ns();
+    rewarder_trace_begin(r, m->run, "rewarder.emit", &m->span);
     rewarder_settle(r->settler, &job, m->e->self, &res);
+    obs_span_u64(&m->span, "committed", res.committed);
+    obs_span_u64(&m->span, "duplicate", res.duplicates);
+    if (res.end != REWARDER_SETTLE_DONE && res.cause)
+        obs_span_text(&m->span, "cause", str_from_c(res.cause));
+    rewarder_trace_end(r, &m->span, res.end == REWARDER_SETTLE_DONE ? ERR_OK : ERR_UNAVAILABLE);
     obs_hist_observe(obs_hist(r->metrics[REWARDER_M_settle_seconds]), (double)(os_now_ns() - began) / 1e9);
     conclude(m, &res);
     store_file_close(m->log);

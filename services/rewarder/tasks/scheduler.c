@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "services/rewarder/rewarder.h"
+#include "services/rewarder/trace.h"
 
 enum { DEFERRED_MAX = 64, TICK_MS = 1000, DEFERRED_TICK_MS = 20 };
 
@@ -141,24 +142,25 @@ static void admit(struct scheduler *s, struct rewarder_item *it, const struct re
     struct rewarder *r = s->r;
     struct rewarder_run *holder = NULL;
     struct rewarder_run *run = new_run(&(struct admission){it, in, r});
+    struct obs_span span;
     if (!run) {
         refuse(r, it, ERR_UNAVAILABLE, "out of memory");
         return;
     }
+    rewarder_trace_admit(r, it->rq, run, &span);
     enum err e = rewarder_registry_claim(&r->registry, run, &holder);
     if (e == ERR_EXISTS) {
         answer_holder(r, it, run, holder);
         rewarder_run_unref(run);
         done(r, it);
-        return;
-    }
-    if (e != ERR_OK) {
+    } else if (e != ERR_OK) {
         rewarder_run_unref(run);
         refuse(r, it, ERR_UNAVAILABLE, "out of memory");
-        return;
+    } else {
+        it->run = run;
+        start_or_defer(s, it, in ? in->rows : rewarder_config(r)->max_rows);
     }
-    it->run = run;
-    start_or_defer(s, it, in ? in->rows : rewarder_config(r)->max_rows);
+    rewarder_trace_end(r, &span, e);
 }
 
 static void schedule_compute(struct scheduler *s, struct rewarder_item *it) RT_BLOCKS

@@ -11,6 +11,7 @@
 #include "services/rewarder/rewarder.h"
 #include "services/rewarder/tasks/job.h"
 #include "services/rewarder/tasks/worker.h"
+#include "services/rewarder/trace.h"
 
 enum { TICK_MS = 1000 };
 
@@ -19,7 +20,8 @@ struct turn {
     struct rewarder *r;
     struct rt_task *self;
     struct rewarder_item *it;
-    bool given_back; /* the item goes to another worker */
+    bool given_back;      /* the item goes to another worker */
+    struct obs_span span; /* of its computation */
 };
 
 static void answer(struct rewarder_item *it, enum err e, const char *detail, struct bytes details)
@@ -161,6 +163,11 @@ static void note_took(void *ctx, enum rewarder_phase phase, int64_t ns)
     struct turn *t = ctx;
     obs_hist_observe(OBS_HIST_OF(t->r->metrics[REWARDER_M_phase], rewarder_phase_name(phase)),
                      (double)ns / 1e9);
+    rewarder_trace_part(t->r, &t->span,
+                        &(struct rewarder_trace_part){.name = "rewarder.phase",
+                                                      .key = "phase",
+                                                      .text = str_from_c(rewarder_phase_name(phase)),
+                                                      .took_ns = ns});
 }
 
 static void send_tickets(struct turn *t, struct rewarder_job *job, uint64_t parts)
@@ -180,18 +187,22 @@ static void send_tickets(struct turn *t, struct rewarder_job *job, uint64_t part
     }
 }
 
-enum err rewarder_worker_compute(struct rewarder *r, struct rt_task *self, struct rewarder_item *it,
-                                 struct rewarder_calc *calc)
+static enum err compute_with(struct turn *t, struct rewarder_calc *calc) RT_BLOCKS
 {
-    struct turn t = {.r = r, .self = self, .it = it};
     struct rewarder_job *job = rewarder_job_create(
-        calc, &(struct rewarder_job_hooks){&t, must_stop, note_phase, note_progress, note_took});
+        calc, &(struct rewarder_job_hooks){t, must_stop, note_phase, note_progress, note_took});
     if (!job)
         return ERR_NO_MEMORY;
-    send_tickets(&t, job, rewarder_calc_parts(calc, REWARDER_SCORES));
+    send_tickets(t, job, rewarder_calc_parts(calc, REWARDER_SCORES));
     enum err e = rewarder_job_lead(job);
     rewarder_job_unref(job);
     return e;
+}
+
+enum err rewarder_worker_compute(struct rewarder *r, struct rt_task *self, struct rewarder_item *it,
+                                 struct rewarder_calc *calc)
+{
+    return compute_with(&(struct turn){.r = r, .self = self, .it = it}, calc);
 }
 
 static struct rewarder_outcome *pack(struct turn *t, struct rewarder_calc *calc,
@@ -329,13 +340,16 @@ static void compute_rows(struct turn *t, const struct rewarder_rows *rows) RT_BL
     struct rewarder_calc *calc = NULL;
     unsigned index = 0;
     char details[128];
+    rewarder_trace_begin(r, run, "rewarder.compute", &t->span);
     enum err e = rewarder_worker_pool(r, t->self, t->it, &pool);
     if (e == ERR_OK) {
         rewarder_run_edit(&r->registry, run, set_pool, &pool);
         e = rewarder_calc_create(rows, p, pool.declared, rewarder_config(r)->partition_rows, &calc, &index);
     }
     if (e == ERR_OK)
-        e = rewarder_worker_compute(r, t->self, t->it, calc);
+        e = compute_with(t, calc);
+    obs_span_u64(&t->span, "rows", rows->count);
+    rewarder_trace_end(r, &t->span, e);
     if (e == ERR_OK) {
         obs_counter_add(obs_counter(r->metrics[REWARDER_M_rows]), rows->count);
         struct rewarder_outcome *o = pack(t, calc, rows, &pool);
@@ -363,7 +377,9 @@ static bool compute(struct turn *t) RT_BLOCKS
     struct rewarder_item *it = t->it;
     struct rewarder_inputs in = {.file = {.mapping = NULL}};
     const char *detail = NULL;
+    rewarder_trace_begin(r, it->run, "rewarder.seal", &t->span);
     enum err e = rewarder_worker_inputs(r, t->self, it, &in, &detail);
+    rewarder_trace_end(r, &t->span, e);
     if (e == ERR_OK)
         e = rewarder_run_move(&r->registry, it->run, REWARDER_EV_TAKEN, NULL, NULL);
     if (e == ERR_OK)

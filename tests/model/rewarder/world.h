@@ -11,6 +11,7 @@
 #include "rt/task_internal.h"
 #include "services/rewarder/rewarder.h"
 #include "services/rewarder/tasks/job.h"
+#include "services/rewarder/trace.h"
 
 /* Stands in for a request: its address travels as a struct net_req. */
 struct caller {
@@ -141,6 +142,53 @@ void rewarder_shadow_unref(struct rewarder_shadow *s)
 void rewarder_job_unref(struct rewarder_job *j)
 {
     (void)j;
+}
+
+/* Nobody traces a model. */
+void rewarder_trace_admit(struct rewarder *r, struct net_req *rq, struct rewarder_run *run,
+                          struct obs_span *out)
+{
+    (void)r;
+    (void)rq;
+    (void)run;
+    *out = (struct obs_span){.name = ""};
+}
+
+void rewarder_trace_begin(struct rewarder *r, const struct rewarder_run *run, const char *name,
+                          struct obs_span *out)
+{
+    (void)r;
+    (void)run;
+    *out = (struct obs_span){.name = name};
+}
+
+void rewarder_trace_end(struct rewarder *r, struct obs_span *s, enum err err)
+{
+    (void)r;
+    (void)s;
+    (void)err;
+}
+
+void rewarder_trace_part(struct rewarder *r, const struct obs_span *s,
+                         const struct rewarder_trace_part *part)
+{
+    (void)r;
+    (void)s;
+    (void)part;
+}
+
+void obs_span_u64(struct obs_span *s, const char *key, uint64_t value)
+{
+    (void)s;
+    (void)key;
+    (void)value;
+}
+
+void obs_span_text(struct obs_span *s, const char *key, struct str value)
+{
+    (void)s;
+    (void)key;
+    (void)value;
 }
 
 static struct rt_chan *world_chan(const char *name, size_t capacity, enum rt_policy policy)
