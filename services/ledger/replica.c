@@ -180,6 +180,7 @@ enum err ledger_replica_reconcile(struct ledger *l, const struct ledger_replica_
     struct store_pg_ours ours = {.last_group = head.last_group,
                                  .root = head.root,
                                  .prev_root = tail->prev_root,
+                                 .epoch = head.last_epoch,
                                  .acknowledged = tail->at.segment == 0 ||
                                                  tail->group_no != head.last_group || closed_clean};
     struct store_pg_compared c;

@@ -307,7 +307,8 @@ enum err store_pg_compare(struct store_pg *p, const char *stream, const struct s
     if (ours->last_group == 0)
         return ERR_OK;
     enum err e = store_pg_frame_root(p, stream, ours->last_group, by, &row, &epoch);
-    if (e == ERR_OK && sha256_eq(&row, &ours->root))
+    bool theirs = e == ERR_OK && ours->epoch != 0 && epoch != 0 && epoch != ours->epoch; /* 0: uploaded */
+    if (e == ERR_OK && sha256_eq(&row, &ours->root) && (!theirs || ours->acknowledged))
         return ERR_OK;
     if (e != ERR_OK && e != ERR_NOT_FOUND)
         return e;

@@ -84,7 +84,8 @@ NODISCARD enum err store_pg_frame_root(struct store_pg *p, const char *stream, u
  * one that was never acknowledged; whoever finds more missing has met a PostgreSQL that lost a quorum's word, or another history.
  *
  *   SAME     our last group is there, with our root (or we have none): what follows it may be read
- *   ORPHAN   our last frame is not there, but the one before it is: it was never acknowledged
+ *   ORPHAN   our last frame is not there, but the one before it is: it was never acknowledged. Also when the row is another epoch's:
+ *            clients sent the same units again, and the next writer's group has the same root, but not the same time
  *   STALE    our last group is older than the oldest row: nothing can be compared, and nothing of ours is needed
  *   DIFFERS  more than that: out_group and out_root say where PostgreSQL ends
  */
@@ -92,6 +93,7 @@ enum store_pg_verdict { STORE_PG_SAME, STORE_PG_ORPHAN, STORE_PG_STALE, STORE_PG
 struct store_pg_ours {
     uint64_t last_group; /* 0: nothing */
     struct sha256 root, prev_root;
+    uint64_t epoch;    /* of the last group; 0: not compared */
     bool acknowledged; /* the last group surely was: it can be no orphan */
 };
 struct store_pg_compared {

@@ -90,7 +90,7 @@ static enum err look(struct replica_sink *x, const struct store_frame *f, struct
         e = store_pg_frame_root(x->cfg.pg, x->stream, f->group_no, by, &root, &epoch);
     if (e != ERR_OK)
         return e;
-    return sha256_eq(&root, &f->new_root) ? ERR_OK : ERR_FENCED;
+    return sha256_eq(&root, &f->new_root) && epoch == x->epoch ? ERR_OK : ERR_FENCED;
 }
 
 /* Once more, and now knowing what is there. */

@@ -442,6 +442,13 @@ static void a_journals_end_is_compared_and_only_its_last_frame_may_be_an_orphan(
     struct store_pg_ours ours = {.last_group = 5, .root = f[5].new_root, .prev_root = f[4].new_root};
     assert_int_equal(verdict(&x, (struct store_pg_ours){0}), STORE_PG_SAME);
     assert_int_equal(verdict(&x, ours), STORE_PG_SAME);
+    ours.epoch = epoch;
+    assert_int_equal(verdict(&x, ours), STORE_PG_SAME);
+    ours.epoch = epoch + 1; /* the same units under the same root, but the row is another writer's */
+    assert_int_equal(verdict(&x, ours), STORE_PG_ORPHAN);
+    ours.acknowledged = true;
+    assert_int_equal(verdict(&x, ours), STORE_PG_SAME);
+    ours.acknowledged = false;
     ours.root = other; /* ours differs in the last frame alone */
     assert_int_equal(verdict(&x, ours), STORE_PG_ORPHAN);
     ours.acknowledged = true;
