@@ -25,6 +25,8 @@ import tempfile
 import threading
 import time
 
+from netns import STORE
+
 SRC = os.environ.get("SRC", os.path.join(os.path.dirname(__file__), "..", ".."))
 RON = os.environ.get("RON", os.path.join(SRC, "build/debug/ron"))
 TOOL = os.path.join(SRC, "tools/pg-cluster")
@@ -61,14 +63,28 @@ def free_port(span=1):
             continue
 
 
+class Unix(http.client.HTTPConnection):
+    """HTTP over a Unix socket: it reaches a ledger whatever network that is in."""
+
+    def __init__(self, path, timeout):
+        super().__init__("localhost", timeout=timeout)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
 class Postgres:
-    def __init__(self, directory):
+    def __init__(self, directory, nets=None):
         self.dir = directory
+        self.env = {**os.environ, **(nets.postgres_env() if nets else {})}
         self.dsn = self.do("start").strip()
         self.port = int(open(os.path.join(directory, "port")).read())
 
     def do(self, *args):
-        r = subprocess.run([TOOL, "--dir", self.dir, *args], capture_output=True, text=True, timeout=60)
+        r = subprocess.run([TOOL, "--dir", self.dir, *args], capture_output=True, text=True, timeout=60, env=self.env)
         if r.returncode != 0:
             raise AssertionError(f"pg-cluster {args}: {r.stderr}")
         return r.stdout
@@ -149,15 +165,20 @@ class Ledger:
     def start(self, wait=True):
         with open(self.log, "a") as out:
             self.process = subprocess.Popen(
-                [RON, "ledger", "--data", self.data, "--base-port", str(self.base), "--replica.dsn=" + self.dsn, "--replica.node=" + self.name,
+                [*(self.rig.nets.enter(self.name) if self.rig.nets else []), RON, "ledger", "--data", self.data, "--base-port", str(self.base), "--replica.dsn=" + self.dsn, "--replica.node=" + self.name,
                  "--replica.lease=" + self.rig.lease, "--replica.timeout=2s", *self.flags], stdout=out, stderr=out)
         if wait:
             until(f"{self.name} is ready", self.ready)
         return self
 
+    def connection(self, timeout):
+        if self.rig.nets:
+            return Unix(os.path.join(self.data, "run/ledger.sock"), timeout)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
     def status(self):
         try:
-            c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=1)
+            c = self.connection(1)
             c.request("GET", "/readyz")
             body = json.loads(c.getresponse().read())
             c.close()
@@ -204,7 +225,7 @@ class Ledger:
         return json.loads(r.stdout)
 
     def call(self, method, path, body=None, timeout=5):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        c = self.connection(timeout)
         c.request(method, path, body, {"Authorization": "Bearer " + self.rig.token})
         r = c.getresponse()
         data = r.read()
@@ -287,10 +308,11 @@ class Client(threading.Thread):
 
 
 class Rig:
-    def __init__(self, lease="2s", clients=4, batch=8, proxies=False, flags=(), small_disk=None, before=None):
+    def __init__(self, lease="2s", clients=4, batch=8, proxies=False, flags=(), small_disk=None, before=None, nets=None):
         self.dir = tempfile.mkdtemp(prefix="ron-replica-", dir="/tmp")
         os.chmod(self.dir, 0o711)
         self.lease = lease
+        self.nets = nets  # netns.Nets: every server and every ledger on a machine of its own, so to speak
         self.stopping = False
         self.last_ack = 0.0
         self.others = 0  # units in the log that were not sent by our clients
@@ -309,7 +331,7 @@ class Rig:
             os.mkdir(self.small)
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={small_disk},mode=0700,uid=postgres,gid=postgres", "none", self.small], check=True)
             shutil.chown(os.path.dirname(self.small), "postgres", "postgres")
-        self.pg = Postgres(os.path.join(self.dir, "pg"))
+        self.pg = Postgres(os.path.join(self.dir, "pg"), self.nets)
         for name in ("a", "b"):
             dsn = self.pg.dsn
             if proxies:
@@ -346,6 +368,10 @@ class Rig:
         os.unlink(os.path.join(self.small, "ballast"))
 
     def cut(self, name, on=True):
+        """A ledger from all of PostgreSQL."""
+        if self.nets:
+            (self.nets.pull if on else self.nets.plug)(STORE, name)
+            return
         for p in self.proxies[name]:
             p.cut = on
 
