@@ -49,8 +49,10 @@ uint64_t mem_ledger_units(struct mem_ledger *f);
 uint64_t mem_ledger_ingests(struct mem_ledger *f); /* requests that reached it */
 /* issued - burned == sum of available + held, for every asset. */
 bool mem_ledger_conserves(struct mem_ledger *f);
-/* A unit that no wallet made. */
+/* A unit that no wallet made; the second is never told of on the feed: a hole in it. */
 void mem_ledger_mint(struct mem_ledger *f, const char *idem_id, const char *account, const char *asset,
                      uint64_t amount);
+void mem_ledger_mint_untold(struct mem_ledger *f, const char *idem_id, const char *account,
+                            const char *asset, uint64_t amount);
 
 #endif

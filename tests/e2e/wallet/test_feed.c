@@ -1,0 +1,147 @@
+/*
+ * The ledger's feed is cut, resumed, and has a hole. Money comes to an account behind the wallet's back each time. However
+ * long it takes until that shows: no answer may say that the old balance was still current at a time when it was not.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "wallet_rig.h"
+
+enum { PATIENCE_MS = 30000 };
+
+static struct wallet_rig rig;
+static struct rig_answer a;
+static char m[256];
+
+RT_UNCHECKED static int set_up(void **state)
+{
+    (void)state;
+    wallet_rig_open(&rig, NULL, 0);
+    return 0;
+}
+
+RT_UNCHECKED static int tear_down(void **state)
+{
+    (void)state;
+    wallet_rig_close(&rig);
+    return 0;
+}
+
+RT_UNCHECKED static void await_feed(bool up)
+{
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    const char *want = up ? "\"feed\":true" : "\"feed\":false";
+    do {
+        assert_false(deadline_passed(by));
+        rig_get(&rig, "/readyz", &a);
+    } while (!strstr(a.body, want));
+    assert_int_equal(a.status, 200); /* it serves all the same */
+    assert_string_equal(rig_member(&a, "degraded", m), up ? "false" : "true");
+}
+
+/* Until alice has `want`; before, an answer must own up to being as old as what happened at `since_ns`. */
+RT_UNCHECKED static void await_balance(int want, int64_t since_ns)
+{
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    for (;;) {
+        int64_t asked_ns = os_now_ns();
+        rig_get(&rig, "/v1/balance?account=acct:alice&asset=ron", &a);
+        assert_int_equal(a.status, 200);
+        if (atoi(rig_member(&a, "available", m)) == want)
+            return;
+        int64_t old_ms = strtoll(rig_member(&a, "stale_ms", m), NULL, 10);
+        if (old_ms + 1 < (asked_ns - since_ns) / 1000000)
+            fail_msg("%s when that was over for %lld ms", a.body,
+                     (long long)((asked_ns - since_ns) / 1000000));
+        assert_false(deadline_passed(by));
+    }
+}
+
+RT_UNCHECKED static void begin(void)
+{
+    rig_post(&rig, "/v1/issue", "i", &a, "{\"to\":\"acct:alice\",\"asset\":\"ron\",\"amount\":\"10\"}");
+    assert_int_equal(a.status, 200);
+    await_feed(true);
+    await_balance(10, os_now_ns());
+}
+
+RT_UNCHECKED static void a_cut_feed_makes_no_balance_older_than_it_says(void **state)
+{
+    (void)state;
+    begin();
+    mem_ledger_feed(rig.ledger, false);
+    mem_ledger_mint(rig.ledger, "m1", "acct:alice", "ron",
+                    5); /* maybe before the wallet knows of the cut */
+    await_balance(15, os_now_ns());
+    await_feed(false);
+    for (int i = 0; i < 3; i++) {
+        char idem[16];
+        snprintf(idem, sizeof idem, "n%d", i);
+        mem_ledger_mint(rig.ledger, idem, "acct:alice", "ron", 5);
+        await_balance(20 + 5 * i, os_now_ns());
+    }
+    /* Who knows the seq need not wait. */
+    char path[96];
+    mem_ledger_mint(rig.ledger, "m2", "acct:alice", "ron", 5);
+    snprintf(path, sizeof path, "/v1/balance?account=acct:alice&asset=ron&min_seq=%llu",
+             (unsigned long long)mem_ledger_head(rig.ledger));
+    rig_get(&rig, path, &a);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(rig_member(&a, "available", m), "35");
+}
+
+RT_UNCHECKED static void a_resumed_feed_vouches_for_balances_again(void **state)
+{
+    (void)state;
+    begin();
+    mem_ledger_feed(rig.ledger, false);
+    await_feed(false);
+    mem_ledger_mint(rig.ledger, "missed", "acct:alice", "ron", 5);
+    int64_t since_ns = os_now_ns();
+    mem_ledger_feed(rig.ledger, true);
+    await_feed(true);
+    await_balance(15, since_ns);
+    mem_ledger_mint(rig.ledger, "told", "acct:alice", "ron", 5);
+    await_balance(20, os_now_ns());
+    /* An idle ledger keeps it fresh: in the end the answer comes from memory. */
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    double hits = rig_metric(&rig, "wallet_cache_total", "result=\"hit\"");
+    while (rig_metric(&rig, "wallet_cache_total", "result=\"hit\"") == hits) {
+        assert_false(deadline_passed(by));
+        await_balance(20, os_now_ns());
+    }
+}
+
+RT_UNCHECKED static void a_hole_in_the_feed_makes_everything_suspect(void **state)
+{
+    (void)state;
+    begin();
+    mem_ledger_mint_untold(rig.ledger, "lost", "acct:alice", "ron", 5);
+    int64_t since_ns = os_now_ns();
+    mem_ledger_mint(rig.ledger, "next", "acct:bob", "ron", 5); /* the hole shows with this one */
+    await_balance(15, since_ns);
+    mem_ledger_mint_untold(rig.ledger, "last", "acct:alice", "ron",
+                           5); /* and nothing comes after this one */
+    await_balance(20, os_now_ns());
+    await_feed(true);
+}
+
+#define T(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(a_cut_feed_makes_no_balance_older_than_it_says),
+        T(a_resumed_feed_vouches_for_balances_again),
+        T(a_hole_in_the_feed_makes_everything_suspect),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
