@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "rt/task.h"
 #include "services/mailbox/idx.h"
 
 static void count_bad(struct mailbox_log *g, size_t reason)
@@ -100,6 +101,8 @@ static enum err replay_frame(void *ctx, const struct store_frame *f, struct stor
 {
     struct mailbox_log *g = ctx;
     struct mailbox_log_tail *r = g->replaying;
+    if (rt_task_current())
+        rt_task_beat(rt_task_current()); /* a shard that comes is replayed by its worker */
     struct sha256 root;
     uint32_t enqs;
     size_t pos = 0;

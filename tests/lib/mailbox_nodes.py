@@ -87,23 +87,28 @@ class Node:
 
 
 class Rig:
-    def __init__(self, names=("a", "b"), lease="1s", flags=()):
+    def __init__(self, names=("a", "b"), lease="1s", flags=(), shards=4, start=None):
         self.dir = tempfile.mkdtemp(prefix="ron-nodes-", dir="/tmp")
         os.chmod(self.dir, 0o711)
-        self.lease, self.nodes, self.pg, self.load = lease, [], None, None
+        self.lease, self.shards, self.nodes, self.pg, self.load = lease, shards, [], None, None
         try:
             self.pg = Postgres(os.path.join(self.dir, "pg"))
             self.nodes = [Node(self, name, *flags) for name in names]
-            first = self.nodes[0].start()
-            for n in self.nodes[1:]:  # one token for all
-                shutil.copytree(os.path.join(first.data, "keys"), os.path.join(n.data, "keys"))
-                shutil.copy(os.path.join(first.data, "operator.token"), n.data)
-                os.chmod(n.data, 0o700)
+            self.nodes[0].start()
+            for n in self.nodes[1:start]:
+                self.join(n)
                 n.start()
             self.balanced()
         except BaseException:
             self.close()
             raise
+
+    def join(self, node):
+        """One token is good for all nodes."""
+        first = self.nodes[0]
+        shutil.copytree(os.path.join(first.data, "keys"), os.path.join(node.data, "keys"))
+        shutil.copy(os.path.join(first.data, "operator.token"), node.data)
+        os.chmod(node.data, 0o700)
 
     def token(self):
         return open(os.path.join(self.nodes[0].data, "operator.token")).read().strip()
@@ -114,12 +119,12 @@ class Rig:
 
         def fair():
             here = [n.here() for n in alive]
-            return sum(here) == 4 and max(here) - min(here) <= 1
+            return sum(here) == self.shards and max(here) - min(here) <= 1
 
         until("the shards are shared out", fair)
 
     def begin_load(self, topics=8):
-        self.load = Load([n.port for n in self.nodes], self.token, ["crash/%d" % i for i in range(topics)], patience_s=1, shards=4)
+        self.load = Load([n.port for n in self.nodes], self.token, ["crash/%d" % i for i in range(topics)], patience_s=1, shards=self.shards)
         self.load.start()
         self.goes_on("the beginning", 20)
 

@@ -286,6 +286,9 @@ static enum err claim(struct mailbox *mb, const struct view *v) RT_BLOCKS
             (!wanted && (!is_free || have >= share || now_ns(mb) < l->tenure.not_before_ns)))
             continue;
         e = take(mb, l, wanted);
+        if (wanted && e == ERR_OK)
+            atomic_fetch_and(&x->want_claim,
+                             ~(UINT64_C(1) << i)); /* once: it may turn out that it cannot be loaded */
         have += l->tenure.epoch != 0;
     }
     return e;
