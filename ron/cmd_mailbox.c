@@ -489,6 +489,8 @@ static const struct cmd commands[] = {
     {"topics", "[PREFIX]", "topics and what waits in them", "ron mailbox topics", NULL, 0, 1, run_topics},
     {"shards", "[claim|release SHARD]", "which node has which shard; move one by command",
      "ron mailbox shards\nron mailbox shards claim 3", NULL, 0, 2, run_shards},
+    {"repair", "", "make a damaged shard's files whole again, of what is intact in them (stopped mailbox)",
+     "ron mailbox repair --shard 0", cmd_mailbox_repair_flags, 0, 0, cmd_mailbox_repair},
     {"verify", "[DIR]", "check every journal of a stopped mailbox", "ron mailbox verify ron-data/mailbox",
      NULL, 0, 1, cmd_mailbox_verify},
     {"export", "[DIR]", "print every unsettled message, one JSON object per line",

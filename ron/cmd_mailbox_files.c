@@ -39,8 +39,7 @@ static void rules_for_looking(struct mailbox_rules *r)
         .class_name = "default", .t_replay_ms = MAILBOX_UNLIMITED, .max_attempts = 100};
 }
 
-/* META: how many shards, whose journals, and how large a segment is (from the first file's size). */
-static int read_meta(struct cmd_ctx *ctx, const char *dir, uint32_t *shards, uint8_t instance[16]) RT_BLOCKS
+int cmd_mailbox_meta(struct cmd_ctx *ctx, const char *dir, uint32_t *out_shards, uint8_t out_instance[16])
 {
     char path[STORE_PATH_MAX];
     struct buf b;
@@ -50,8 +49,8 @@ static int read_meta(struct cmd_ctx *ctx, const char *dir, uint32_t *shards, uin
     bool ok = e == ERR_OK && b.n == 4096 && memcmp(b.p, "RONMBOX1", 8) == 0 &&
               le32_get(b.p + 4092) == crc32c(0, b.p, 4092);
     if (ok) {
-        *shards = le32_get(b.p + 12);
-        memcpy(instance, b.p + 16, 16);
+        *out_shards = le32_get(b.p + 12);
+        memcpy(out_instance, b.p + 16, 16);
     }
     buf_fini(&b);
     if (!ok)
@@ -60,7 +59,7 @@ static int read_meta(struct cmd_ctx *ctx, const char *dir, uint32_t *shards, uin
     return CMD_OK;
 }
 
-static uint32_t segment_bytes_of(const char *shard_dir) RT_BLOCKS
+uint32_t cmd_mailbox_segment_bytes(const char *shard_dir)
 {
     char path[STORE_PATH_MAX];
     struct store_stat st;
@@ -91,7 +90,7 @@ static enum err open_shard(const char *dir, uint16_t no, const uint8_t instance[
     store_path_join(path, dir, name);
     memset(o, 0, sizeof *o);
     rules_for_looking(&o->rules);
-    uint32_t segment = segment_bytes_of(path);
+    uint32_t segment = cmd_mailbox_segment_bytes(path);
     if (!segment)
         return ERR_EMPTY;
     const struct clock *clock = clock_real();
@@ -121,7 +120,7 @@ int cmd_mailbox_verify(struct cmd_ctx *ctx, int argc, char **argv)
     uint32_t shards, bad = 0;
     snprintf(path, sizeof path, "%s/mailbox", cmd_global(ctx)->data);
     const char *dir = argc ? argv[0] : path;
-    int status = read_meta(ctx, dir, &shards, instance);
+    int status = cmd_mailbox_meta(ctx, dir, &shards, instance);
     if (status != CMD_OK)
         return status;
     for (uint16_t i = 0; i < shards; i++) {
@@ -183,7 +182,7 @@ int cmd_mailbox_export(struct cmd_ctx *ctx, int argc, char **argv)
     struct buf line;
     snprintf(path, sizeof path, "%s/mailbox", cmd_global(ctx)->data);
     const char *dir = argc ? argv[0] : path;
-    int status = read_meta(ctx, dir, &shards, instance);
+    int status = cmd_mailbox_meta(ctx, dir, &shards, instance);
     if (status != CMD_OK)
         return status;
     uint8_t *buffer = malloc(MAILBOX_REC_BYTES_MAX + 64);

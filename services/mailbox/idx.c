@@ -483,25 +483,49 @@ static enum err apply(const uint8_t *file, const struct mailbox_idx_info *x, str
     return e;
 }
 
+/* The whole file, both CRCs checked; ERR_INTEGRITY when it cannot be used. */
+static enum err slurp(const struct mailbox_idx_place *at, uint32_t segment, struct buf *b,
+                      struct mailbox_idx_info *out) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX];
+    buf_init(b, FILE_MAX);
+    mailbox_idx_path(path, at->dir, segment);
+    enum err e = store_file_slurp(at->disk, path, b);
+    if (e == ERR_OK)
+        e = b->n < MAILBOX_IDX_HEADER ? ERR_CORRUPT : get_header(b->p, at, segment, out);
+    if (e == ERR_OK &&
+        (b->n != file_bytes(out) ||
+         le32_get(b->p + b->n - 4) != crc32c(0, b->p + MAILBOX_IDX_HEADER, b->n - MAILBOX_IDX_HEADER - 4)))
+        e = ERR_CORRUPT;
+    return e == ERR_CORRUPT || e == ERR_TOO_LARGE ? ERR_INTEGRITY : e;
+}
+
 enum err mailbox_idx_load(const struct mailbox_idx_place *at, uint32_t segment, struct mailbox_shard *s,
                           const uint16_t *routing, uint64_t wall_ms, struct mailbox_idx_info *out)
 {
-    char path[STORE_PATH_MAX];
     struct buf b;
-    buf_init(&b, FILE_MAX);
-    mailbox_idx_path(path, at->dir, segment);
-    enum err e = store_file_slurp(at->disk, path, &b);
-    if (e == ERR_OK)
-        e = b.n < MAILBOX_IDX_HEADER ? ERR_CORRUPT : get_header(b.p, at, segment, out);
-    if (e == ERR_OK &&
-        (b.n != file_bytes(out) ||
-         le32_get(b.p + b.n - 4) != crc32c(0, b.p + MAILBOX_IDX_HEADER, b.n - MAILBOX_IDX_HEADER - 4)))
-        e = ERR_CORRUPT;
-    if (e == ERR_CORRUPT || e == ERR_TOO_LARGE)
-        e = ERR_INTEGRITY;
+    enum err e = slurp(at, segment, &b, out);
     if (e == ERR_OK) {
         struct loader l = {.s = s, .routing = routing, .at = {.segment = segment, .wall_ms = wall_ms}};
         e = apply(b.p, out, &l);
+    }
+    buf_fini(&b);
+    return e;
+}
+
+enum err mailbox_idx_topics(const struct mailbox_idx_place *at, uint32_t segment,
+                            void (*fn)(void *ctx, uint32_t topic_id, uint64_t topic_seq,
+                                       const struct sha256 *chain),
+                            void *ctx)
+{
+    struct mailbox_idx_info x;
+    struct buf b;
+    enum err e = slurp(at, segment, &b, &x);
+    const uint8_t *topic = e == ERR_OK ? b.p + b.n - 4 - (size_t)x.topics * TOPIC_BYTES : NULL;
+    for (uint32_t k = 0; e == ERR_OK && k < x.topics; k++, topic += TOPIC_BYTES) {
+        struct sha256 chain;
+        memcpy(chain.b, topic + 24, 32);
+        fn(ctx, le32_get(topic), le64_get(topic + 16), &chain);
     }
     buf_fini(&b);
     return e;

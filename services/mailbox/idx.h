@@ -66,6 +66,14 @@ NODISCARD enum err mailbox_idx_load(const struct mailbox_idx_place *at, uint32_t
                                     struct mailbox_shard *s, const uint16_t *routing, uint64_t wall_ms,
                                     struct mailbox_idx_info *out) RT_BLOCKS;
 
+/*
+ * Tells every topic that was sent to in the segment with its newest number and link there. ERR_NOT_FOUND, ERR_INTEGRITY: nobody was told.
+ */
+NODISCARD enum err mailbox_idx_topics(const struct mailbox_idx_place *at, uint32_t segment,
+                                      void (*fn)(void *ctx, uint32_t topic_id, uint64_t topic_seq,
+                                                 const struct sha256 *chain),
+                                      void *ctx) RT_BLOCKS;
+
 /* What is left of a record whose segment was stripped: the first half of its payload's hash. ERR_NOT_FOUND, ERR_IO. */
 NODISCARD enum err mailbox_idx_find(const struct mailbox_idx_place *at, uint32_t segment, uint32_t offset8,
                                     uint8_t out_payload_hash[16]) RT_BLOCKS;

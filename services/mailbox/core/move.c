@@ -51,8 +51,9 @@ enum err mailbox_shard_reappend(struct mailbox_shard *s, struct mailbox_now now,
     struct mailbox_topic *t = mailbox_shard__topic(s, e);
     CHECK(!s->readonly && !mailbox_shard_group_full(s));
     s->now = now;
-    if (s->pending_n == s->pending_cap)
-        return ERR_BUSY; /* commit first; the array grew with the sends of earlier groups */
+    enum err room = mailbox_shard__pending_reserve(s);
+    if (room != ERR_OK)
+        return room;
     mailbox_shard__name_topic(s, t);
     size_t at = s->group.n;
     if (e->state == MAILBOX_DONE) {

@@ -25,40 +25,6 @@ static bool foreign(const struct mailbox_shard *s, const uint16_t *routing, uint
 
 /* ---- topics ---- */
 
-static enum err replay_topic(struct mailbox_shard *s, const struct mailbox_rec *r,
-                             const struct mailbox_replay_at *at, const uint16_t *routing)
-{
-    struct sha256 hash;
-    mailbox_topic_hash(r->topic.name, &hash);
-    struct mailbox_topic *t = mailbox_topics_by_id(&s->topics, r->topic_id);
-    if (r->topic_id == 0)
-        return ERR_CORRUPT;
-    if (r->topic_id >= s->topics.next_id)
-        s->topics.next_id = r->topic_id + 1;
-    if (foreign(s, routing, mailbox_bucket(&hash)))
-        return ERR_OK;
-    if (t && !str_eq(mailbox_topic_name(t), r->topic.name))
-        return ERR_CORRUPT;
-    if (!t) {
-        if (mailbox_topics_find(&s->topics, &hash, r->topic.name))
-            return ERR_CORRUPT; /* two ids for one living name */
-        enum err e = mailbox_topics_add(&s->topics, &hash, r->topic.name, r->topic_id, &t);
-        if (e != ERR_OK)
-            return e;
-        t->policy = mailbox_policy_match(&s->rules->policies, r->topic.name);
-    } else if (t->topic_seq != r->topic.last_seq ||
-               (at->verify && !sha256_eq(&t->chain, &r->topic.chain))) {
-        return ERR_CORRUPT; /* it repeats what is known, or something in between is missing */
-    }
-    t->scope = (uint64_t)at->segment << 32;
-    t->chain_id = r->topic.chain_id;
-    t->created_ms = r->topic.created_ms;
-    t->topic_seq = r->topic.last_seq;
-    t->chain = r->topic.chain;
-    t->first_max = 0;
-    return ERR_OK;
-}
-
 static void free_entry(struct mailbox_shard *s, uint32_t i)
 {
     mailbox_shard__free(s, i);
@@ -77,14 +43,54 @@ static void drop_topic(struct mailbox_shard *s, struct mailbox_topic *t)
     mailbox_topics_remove(&s->topics, t);
 }
 
+static enum err replay_topic(struct mailbox_shard *s, const struct mailbox_rec *r,
+                             const struct mailbox_replay_at *at, const uint16_t *routing)
+{
+    struct sha256 hash;
+    mailbox_topic_hash(r->topic.name, &hash);
+    struct mailbox_topic *t = mailbox_topics_by_id(&s->topics, r->topic_id);
+    if (r->topic_id == 0)
+        return ERR_CORRUPT;
+    if (r->topic_id >= s->topics.next_id)
+        s->topics.next_id = r->topic_id + 1;
+    if (foreign(s, routing, mailbox_bucket(&hash)))
+        return ERR_OK;
+    if (t && !str_eq(mailbox_topic_name(t), r->topic.name))
+        return ERR_CORRUPT;
+    if (!t) {
+        struct mailbox_topic *namesake = mailbox_topics_find(&s->topics, &hash, r->topic.name);
+        if (namesake && s->salvaging)
+            drop_topic(s, namesake); /* that it was forgotten is among what is lost */
+        else if (namesake)
+            return ERR_CORRUPT; /* two ids for one living name */
+        enum err e = mailbox_topics_add(&s->topics, &hash, r->topic.name, r->topic_id, &t);
+        if (e != ERR_OK)
+            return e;
+        t->policy = mailbox_policy_match(&s->rules->policies, r->topic.name);
+    } else if (t->topic_seq != r->topic.last_seq ||
+               (at->verify && !sha256_eq(&t->chain, &r->topic.chain))) {
+        if (!s->salvaging || r->topic.last_seq < t->topic_seq)
+            return ERR_CORRUPT; /* it repeats what is known, or something in between is missing */
+        t->harm |= MAILBOX_HARM_SURE;
+    }
+    t->harm &= MAILBOX_HARM_SURE;
+    t->scope = (uint64_t)at->segment << 32;
+    t->chain_id = r->topic.chain_id;
+    t->created_ms = r->topic.created_ms;
+    t->topic_seq = r->topic.last_seq;
+    t->chain = r->topic.chain;
+    t->first_max = 0;
+    return ERR_OK;
+}
+
 /* ---- messages ---- */
 
 static enum err new_entry(struct mailbox_shard *s, struct mailbox_topic *t, const struct uuid *id,
                           const struct mailbox_digest *digest, uint32_t *out_i)
 {
     uint32_t i, old = mailbox_index_find(&s->by_key, digest->b);
-    if (old) { /* its window was over when the new one was accepted */
-        if (ENTRY(s, old)->state != MAILBOX_DONE)
+    if (old) { /* its window was over when the new one was accepted, so it was settled */
+        if (ENTRY(s, old)->state != MAILBOX_DONE && !s->salvaging)
             return ERR_CORRUPT;
         free_entry(s, old);
     }
@@ -119,11 +125,12 @@ enum err mailbox_replay_enq(struct mailbox_shard *s, const struct mailbox_replay
         return q->topic_id < s->topics.next_id && q->topic_id
                    ? ERR_OK
                    : ERR_CORRUPT; /* another shard's, or forgotten */
-    if (q->topic_seq != t->topic_seq + 1)
+    if (q->topic_seq != t->topic_seq + 1 && (!s->salvaging || q->topic_seq <= t->topic_seq))
         return ERR_CORRUPT;
     enum err err = new_entry(s, t, &q->msg_id, &q->digest, &i);
     if (err != ERR_OK)
         return err;
+    t->harm = q->topic_seq == t->topic_seq + 1 ? t->harm & MAILBOX_HARM_SURE : MAILBOX_HARM_SURE;
     struct mailbox_entry *e = ENTRY(s, i);
     e->topic_seq = q->topic_seq;
     e->due = (int64_t)q->not_before_ms;
@@ -187,8 +194,11 @@ static enum err replay_body(struct mailbox_shard *s, const struct mailbox_rec *r
         mailbox_dedup_digest(mailbox_topic_name(t), q->idem_key, &c.digest);
         if (mailbox_id_ts_ms(&q->msg_id) != q->ts_ms || mailbox_id_bucket(&q->msg_id) != t->bucket)
             return ERR_CORRUPT;
-        if (r->type == MAILBOX_REC_ENQ && !sha256_eq(&q->chain_prev, &t->chain))
-            return ERR_CORRUPT;
+        if (r->type == MAILBOX_REC_ENQ && !sha256_eq(&q->chain_prev, &t->chain)) {
+            if (!s->salvaging)
+                return ERR_CORRUPT;
+            t->harm |= MAILBOX_HARM_SURE;
+        }
     }
     if (t && at->verify) {
         struct sha256 payload, chain;
@@ -242,8 +252,12 @@ enum err mailbox_replay_chain(struct mailbox_shard *s, uint32_t topic_id, uint64
     struct mailbox_topic *t = mailbox_topics_by_id(&s->topics, topic_id);
     if (!t)
         return ERR_OK;
-    if (t->topic_seq != topic_seq)
-        return ERR_CORRUPT;
+    if (t->topic_seq != topic_seq) {
+        if (!s->salvaging)
+            return ERR_CORRUPT;
+        t->harm |= MAILBOX_HARM_SURE;
+        return ERR_OK;
+    }
     t->chain = *chain;
     return ERR_OK;
 }
@@ -263,7 +277,7 @@ static void replay_settle(struct mailbox_shard *s, const struct uuid *id, enum m
     if (e->flags & MAILBOX_F_HISTORY)
         mailbox_history_drop(&s->history, i);
     mailbox_shard__set_state(s, i, MAILBOX_DONE);
-    e->flags = kind == MAILBOX_SETTLE_ACK ? MAILBOX_F_ACKED : 0;
+    e->flags = kind == MAILBOX_SETTLE_ACK ? MAILBOX_F_ACKED : MAILBOX_HARM_SURE;
     if (kind == MAILBOX_SETTLE_ACK)
         mailbox_shard__topic(s, e)->acked++;
 }
@@ -290,7 +304,7 @@ static void replay_fail(struct mailbox_shard *s, const struct mailbox_rec_fail *
         e->due = (int64_t)f->not_before_ms;
         mailbox_shard__set_state(s, i, MAILBOX_DELAYED);
     } else {
-        e->due = f->to == MAILBOX_TO_DLQ ? (int64_t)f->at_ms : 0;
+        e->due = f->to == MAILBOX_TO_DLQ ? (int64_t)f->at_ms : MAILBOX_HARM_SURE;
         mailbox_shard__set_state(s, i, f->to == MAILBOX_TO_DLQ ? MAILBOX_DLQ : MAILBOX_READY);
     }
 }

@@ -403,7 +403,7 @@ void mailbox_shard__event(struct mailbox_shard *s, enum mailbox_event_kind kind,
 
 /* ---- send ---- */
 
-static enum err pending_reserve(struct mailbox_shard *s)
+enum err mailbox_shard__pending_reserve(struct mailbox_shard *s)
 {
     if (s->pending_n < s->pending_cap)
         return ERR_OK;
@@ -557,7 +557,7 @@ enum err mailbox_shard_send(struct mailbox_shard *s, struct mailbox_now now, con
         out_sent->refusal = MAILBOX_REFUSED_MESSAGES;
         return ERR_BUSY;
     }
-    enum err err = pending_reserve(s);
+    enum err err = mailbox_shard__pending_reserve(s);
     if (err == ERR_OK)
         err = topic_for_send(s, in, out_sent, &t);
     if (err == ERR_OK)

@@ -110,6 +110,7 @@ struct mailbox_shard {
     uint16_t no;
     bool readonly; /* records are no longer kept: only settling goes on */
     bool replaying;
+    bool salvaging; /* replaying what is left of a damaged journal: gaps are noted, not refused */
     const struct mailbox_rules *rules;
     uint64_t scope;
     struct rng rng;
@@ -323,6 +324,20 @@ NODISCARD enum err mailbox_replay_chain(struct mailbox_shard *s, uint32_t topic_
 NODISCARD enum err mailbox_replay_expect(struct mailbox_shard *s, uint64_t messages);
 /* Puts every entry into its queue; LEASED becomes READY, delays and windows run from now. */
 NODISCARD enum err mailbox_replay_end(struct mailbox_shard *s, struct mailbox_now now);
+/*
+ * Salvage: replay that goes on over what is missing. A gap in a topic's numbers or links marks the topic harmed instead of ending the
+ * replay; lost() says that bytes could not be read here, so that every topic is in doubt until its next record fits. At the end of
+ * the journal, before mailbox_replay_end(), harmed() makes the histories of harmed topics begin anew, visibly, and tells their number; attempts of what waits rise by
+ * `groups`, so that no fencing token handed out by a lost group comes again.
+ */
+void mailbox_salvage_begin(struct mailbox_shard *s);
+void mailbox_salvage_lost(struct mailbox_shard *s);
+/* A witness of how far every topic got: each it knows is compared, and then nobody is in doubt any more. */
+void mailbox_salvage_witness(struct mailbox_shard *s, uint32_t topic_id, uint64_t topic_seq,
+                             const struct sha256 *chain);
+void mailbox_salvage_believe(struct mailbox_shard *s);
+uint32_t mailbox_salvage_harmed(struct mailbox_shard *s, uint32_t groups,
+                                void (*tell)(void *ctx, struct str topic), void *ctx);
 /* Drops topics and entries of buckets that routing gives to another shard (after a rebalance). */
 void mailbox_shard_forget_foreign(struct mailbox_shard *s, const uint16_t *routing);
 

@@ -32,6 +32,9 @@ void mailbox_shard__credit_back(struct mailbox_shard *s, uint32_t i);
 /* Puts the topic's record into the group unless the scope has one. */
 void mailbox_shard__name_topic(struct mailbox_shard *s, struct mailbox_topic *t);
 
+/* Room to remember one more message of the group being built. */
+NODISCARD enum err mailbox_shard__pending_reserve(struct mailbox_shard *s);
+
 /* Records. A read-only shard keeps none. */
 void mailbox_shard__wrote(struct mailbox_shard *s, enum err e, bool flush);
 

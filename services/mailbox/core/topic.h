@@ -15,12 +15,19 @@
 
 struct mailbox_waiter;
 
+enum {
+    MAILBOX_HARM_DOUBT =
+        1, /* bytes were lost since its last record: nothing has shown yet that none were its own */
+    MAILBOX_HARM_SURE = 2, /* a record of it is missing */
+};
+
 struct mailbox_topic {
     uint32_t id, slot;
     uint64_t hash64; /* of the name: table key, treap priority */
     uint16_t bucket;
     uint8_t policy;
-    bool dirty; /* queued for matching with waiters */
+    bool dirty;   /* queued for matching with waiters */
+    uint8_t harm; /* MAILBOX_HARM_*, only while a damaged journal is salvaged */
     uint8_t name_len_less_1;
     struct uuid chain_id;
     struct sha256 chain; /* of topic_seq */
