@@ -263,7 +263,7 @@ enum err mailbox_repair_open(const struct mailbox_repair_config *cfg, struct mai
 
 /* ---- writing ---- */
 
-static enum err drop_name(void *ctx, const char *name)
+static enum err drop_name(void *ctx, const char *name) RT_BLOCKS
 {
     struct mailbox_repair *r = ctx;
     char path[STORE_PATH_MAX];
