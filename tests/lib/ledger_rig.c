@@ -1,5 +1,7 @@
 #include "ledger_rig.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +9,7 @@
 
 #include "auth/mint.h"
 #include "base/check.h"
+#include "base/rng.h"
 #include "net/http_client.h"
 #include "rt/oneshot.h"
 #include "services/ledger/direct.h"
@@ -14,6 +17,21 @@
 extern const struct svc_def ledger_svc;
 
 /* ---- the service ---- */
+
+int rig_quiet_port(void)
+{
+    enum { FROM = 10000, TO = 32000 };
+    for (;;) {
+        int port = FROM + (int)(rng_secure_u64() % (TO - FROM)), fd = socket(AF_INET, SOCK_STREAM, 0);
+        struct sockaddr_in at = {.sin_family = AF_INET,
+                                 .sin_port = htons((uint16_t)port),
+                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        bool got = bind(fd, (struct sockaddr *)&at, sizeof at) == 0;
+        close(fd);
+        if (got)
+            return port;
+    }
+}
 
 void ledger_rig_start(struct ledger_rig *r)
 {

@@ -22,6 +22,10 @@ struct ledger_rig {
     size_t n_flags;
 };
 
+/* A free port below those that outgoing connections get: a server that comes back to it finds it free. One that was given by the
+ * kernel (port 0) may be anybody's by then. */
+int rig_quiet_port(void);
+
 /* Opens and starts it; flags are "section.key=value". Waits until it is ready. */
 void ledger_rig_open(struct ledger_rig *r, bool amnesia, const char *const *flags, size_t n);
 void ledger_rig_open_at(struct ledger_rig *r, bool amnesia, const char *const *flags, size_t n,

@@ -16,11 +16,14 @@
 
 static const enum rig_transport wires[] = {RIG_HTTP, RIG_OAP_UNIX};
 
-/* The same addresses again, so that a client finds what is started there. */
-static void pin_ports(struct ledger_rig *r)
+/* At addresses that it can come back to, so that a client finds what is started there. */
+static void open_pinned(struct ledger_rig *r, bool amnesia)
 {
-    snprintf(r->flags[0], sizeof r->flags[0], "bind=127.0.0.1:%d", svc_port(r->svc));
-    snprintf(r->flags[1], sizeof r->flags[1], "oap.bind=127.0.0.1:%d", svc_oap_port(r->svc));
+    char http[40], oap[40];
+    const char *flags[] = {http, oap};
+    snprintf(http, sizeof http, "bind=127.0.0.1:%d", rig_quiet_port());
+    snprintf(oap, sizeof oap, "oap.bind=127.0.0.1:%d", rig_quiet_port());
+    ledger_rig_open(r, amnesia, flags, 2);
 }
 
 static void mint_some(struct rig_client *c, const char *story, int n)
@@ -82,8 +85,7 @@ static void with_history_of(int other_size)
     for (size_t i = 0; i < 2; i++) {
         struct ledger_rig r;
         struct rig_client c;
-        ledger_rig_open(&r, true, NULL, 0);
-        pin_ports(&r);
+        open_pinned(&r, true);
         rig_client_open(&r, wires[i], &c);
         mint_some(&c, "ours", 3);
         replace(&r, other_size);
@@ -128,8 +130,7 @@ static void after_a_cut_a_write_does_not_reach_a_stranger(void **state)
         struct rig_unit u;
         struct rig_reply a;
         struct deadline by = deadline_in_ms(10000);
-        ledger_rig_open(&r, true, NULL, 0);
-        pin_ports(&r);
+        open_pinned(&r, true);
         rig_client_open(&r, wires[i], &c);
         mint_some(&c, "ours", 3);
         (void)ledger_rig_stop(&r);
@@ -163,8 +164,7 @@ static void a_ledger_that_only_restarted_is_taken_back_and_calls_that_waited_go_
         struct rig_client c, other;
         struct rig_reply a;
         struct deadline by = deadline_in_ms(20000);
-        ledger_rig_open(&r, false, NULL, 0);
-        pin_ports(&r);
+        open_pinned(&r, false);
         rig_client_open(&r, wires[i], &c);
         mint_some(&c, "ours", 3);
         assert_int_equal(ledger_rig_stop(&r), 0);
