@@ -78,61 +78,124 @@ enum err ledger_replay_room(struct ledger_replay *r, uint32_t n)
     return ERR_OK;
 }
 
-static enum err replay_unit(struct ledger_replay *r, const struct ledger_view *v, struct bytes rest,
-                            uint64_t ms, struct core_place at, uint32_t *out_len, uint32_t *out_n) RT_BLOCKS
+/*
+ * Units are read back a few at a time: what they say can be checked without the state, and while that is done for the next ones the
+ * lines of memory that the first will need are on their way.
+ */
+enum { WINDOW = 16, FETCH_ACCOUNTS = 6, FETCH_ROWS = 3 };
+
+struct replay_unit {
+    struct core_unit u;
+    struct core_prepared p;
+    struct ledger_effect *fx;
+    const struct ledger_fact **facts;
+    struct core_place at;
+};
+
+static enum err read_unit(struct ledger_replay *r, struct bytes rest, struct replay_unit *out)
 {
-    struct ledger *l = r->l;
     struct core_record head;
     if (ledger_record_parse(rest, &head) != ERR_OK)
         return wrong(r, "unit record");
     uint32_t n = head.n;
     struct core_entry *entries = arena_array(&r->arena, n, sizeof *entries);
     char *scratch = arena_alloc(&r->arena, (size_t)n * CORE_LEAF_MAX);
-    struct core_prepared p = {.entries = arena_array(&r->arena, n, sizeof *p.entries)};
-    struct ledger_effect *fx = arena_alloc(&r->arena, n * EFFECTS_PER_ENTRY * sizeof *fx);
-    const struct ledger_fact **facts = arena_array(&r->arena, n, sizeof *facts);
-    if (entries == NULL || scratch == NULL || p.entries == NULL || fx == NULL || facts == NULL)
+    out->p = (struct core_prepared){.entries = arena_alloc(&r->arena, n * sizeof *out->p.entries)};
+    out->fx = arena_alloc(&r->arena, n * EFFECTS_PER_ENTRY * sizeof *out->fx);
+    out->facts = arena_array(&r->arena, n, sizeof *out->facts);
+    if (entries == NULL || scratch == NULL || out->p.entries == NULL || out->fx == NULL ||
+        out->facts == NULL)
         return ERR_NO_MEMORY;
-    struct core_unit u;
     struct core_caller who;
-    if (ledger_record_decode(rest, entries, scratch, &u, &who, &p) != ERR_OK)
+    if (ledger_record_decode(rest, entries, scratch, &out->u, &who, &out->p) != ERR_OK)
         return wrong(r, "fingerprint or leaf");
+    ledger_state_hash_names(r->l->state, &out->u, &out->p);
+    return ERR_OK;
+}
+
+static enum err find_facts(struct ledger_replay *r, const struct ledger_view *v,
+                           struct replay_unit *x) RT_BLOCKS
+{
     struct ledger_found found;
-    if (ledger_view_find_unit(v, p.idem_key, &found) || p.id_twice)
-        return wrong(r, "unit or id twice");
-    for (uint32_t i = 0; i < n; i++) {
-        if (ledger_view_find_entry(v, p.entries[i].id_key, &found))
+    for (uint32_t i = 0; i < x->u.n; i++) {
+        if (ledger_view_find_entry(v, x->p.entries[i].id_key, &found))
             return wrong(r, "unit or id twice");
-        if (entries[i].ref_id.n == 0)
+        if (x->u.entries[i].ref_id.n == 0)
             continue;
         struct ledger_fact *fact = arena_zalloc(&r->arena, sizeof *fact);
         if (fact == NULL)
             return ERR_NO_MEMORY;
-        enum err err = ledger_fact_find(l, v, p.entries[i].ref_key, &r->arena, fact);
+        enum err err = ledger_fact_find(r->l, v, x->p.entries[i].ref_key, &r->arena, fact);
         if (err != ERR_OK)
             return err;
-        facts[i] = fact;
+        x->facts[i] = fact;
     }
+    return ERR_OK;
+}
+
+static enum err apply_unit(struct ledger_replay *r, const struct ledger_view *v, struct replay_unit *x,
+                           uint64_t ms) RT_BLOCKS
+{
+    struct ledger *l = r->l;
+    struct ledger_found found;
+    if (ledger_view_find_unit(v, x->p.idem_key, &found) || x->p.id_twice)
+        return wrong(r, "unit or id twice");
+    enum err err = find_facts(r, v, x);
+    if (err != ERR_OK)
+        return err;
     uint64_t seq = l->frontier.n + 1;
-    uint32_t n_fx;
+    uint32_t n = x->u.n, n_fx;
     struct ledger_reject reject;
-    if (ledger_state_apply(l->state, &u, &p, facts, seq, ms, &r->limits, fx, &n_fx, &reject) != ERR_OK)
+    if (ledger_state_apply(l->state, &x->u, &x->p, x->facts, seq, ms, &r->limits, x->fx, &n_fx, &reject) !=
+        ERR_OK)
         return wrong(r, err_code(reject.reason));
-    if (ledger_state_conserves(l->state, fx, n_fx) != ERR_OK ||
-        ledger_state_commit(l->state, fx, n_fx, seq + n - 1) != ERR_OK)
+    if (ledger_state_conserves(l->state, x->fx, n_fx) != ERR_OK ||
+        ledger_state_commit(l->state, x->fx, n_fx, seq + n - 1) != ERR_OK)
         return wrong(r, "conservation");
-    uint32_t gen_unit = ledger_gen_add_unit(r->gen, p.idem_key, &p.fp, seq, n);
+    uint32_t gen_unit = ledger_gen_add_unit(r->gen, x->p.idem_key, &x->p.fp, seq, n);
     struct ledger_node_sink sink = {node_put, r};
     for (uint32_t i = 0; i < n; i++) {
-        ledger_gen_add_entry(r->gen, p.entries[i].id_key, seq + i, gen_unit, entries[i].kind);
-        ledger_frontier_append(&l->frontier, &p.entries[i].leaf_hash, &sink);
+        ledger_gen_add_entry(r->gen, x->p.entries[i].id_key, seq + i, gen_unit, x->u.entries[i].kind);
+        ledger_frontier_append(&l->frontier, &x->p.entries[i].leaf_hash, &sink);
     }
-    ledger_gen_set_place(r->gen, gen_unit, at);
+    ledger_gen_set_place(r->gen, gen_unit, x->at);
     if (!l->set.amnesia)
-        ledger_log_changes(l, r->gen, fx, n_fx, seq + n - 1);
-    *out_len = p.len;
-    *out_n = n;
+        ledger_log_changes(l, r->gen, x->fx, n_fx, seq + n - 1);
     return r->node_err;
+}
+
+/* One window: reads as many units as it holds, or as are left, and applies them. */
+static enum err replay_some(struct ledger_replay *r, const struct ledger_view *v, struct bytes *rest,
+                            struct core_place *place, uint64_t ms, uint32_t *units,
+                            uint32_t *entries) RT_BLOCKS
+{
+    struct ledger_state *state = r->l->state;
+    struct replay_unit w[WINDOW];
+    uint32_t n = 0;
+    enum err err = ERR_OK;
+    for (; n < WINDOW && rest->n > 0; n++) {
+        err = read_unit(r, *rest, &w[n]);
+        if (err != ERR_OK)
+            return err;
+        ledger_view_prefetch(v, w[n].p.idem_key, w[n].p.entries[0].id_key);
+        w[n].at = *place;
+        rest->p += w[n].p.len;
+        rest->n -= w[n].p.len;
+        place->offset += w[n].p.len;
+    }
+    for (uint32_t i = 0; i < n && i < FETCH_ACCOUNTS; i++)
+        ledger_state_prefetch_accounts(state, &w[i].u, &w[i].p);
+    for (uint32_t i = 0; err == ERR_OK && i < n; i++) {
+        if (i + FETCH_ACCOUNTS < n)
+            ledger_state_prefetch_accounts(state, &w[i + FETCH_ACCOUNTS].u, &w[i + FETCH_ACCOUNTS].p);
+        if (i + FETCH_ROWS < n)
+            ledger_state_prefetch_rows(state, &w[i + FETCH_ROWS].u, &w[i + FETCH_ROWS].p);
+        err = apply_unit(r, v, &w[i], ms);
+        *entries += w[i].u.n;
+    }
+    *units += n;
+    arena_reset(&r->arena);
+    return err;
 }
 
 enum err ledger_replay_frame(void *ctx, const struct store_frame *f, struct store_pos at)
@@ -149,15 +212,8 @@ enum err ledger_replay_frame(void *ctx, const struct store_frame *f, struct stor
     struct bytes rest = f->payload;
     struct core_place place = {at.segment, at.offset + STORE_FRAME_HEADER};
     uint32_t units = 0, entries = 0;
-    while (err == ERR_OK && rest.n > 0) {
-        uint32_t len = 0, n = 0;
-        err = replay_unit(r, v, rest, f->ms, place, &len, &n);
-        rest.p += len;
-        rest.n -= len;
-        place.offset += len;
-        units++;
-        entries += n;
-    }
+    while (err == ERR_OK && rest.n > 0)
+        err = replay_some(r, v, &rest, &place, f->ms, &units, &entries);
     ledger_view_unpin(v);
     arena_reset(&r->arena);
     if (err != ERR_OK)
