@@ -91,9 +91,14 @@ bool net_http_is_token(struct str s)
     return s.n > 0 && all_class(s, C_TOKEN);
 }
 
+/* Most names that are compared differ in length or in the first letter. */
 bool net_http_name_eq(struct str a, struct str b)
 {
-    return a.n == b.n && strncasecmp(a.p, b.p, a.n) == 0;
+    if (a.n != b.n)
+        return false;
+    if (a.n > 0 && ((a.p[0] ^ b.p[0]) & ~0x20))
+        return false;
+    return strncasecmp(a.p, b.p, a.n) == 0;
 }
 
 static int hex_value(char c)

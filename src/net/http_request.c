@@ -366,6 +366,7 @@ static void query_split(struct net_req *rq)
         most += rest.p[i] == '&';
     if (rest.n == 0)
         return;
+    bool escaped = memchr(rest.p, '%', rest.n) || memchr(rest.p, '+', rest.n); /* mostly not: ask once */
     rq->query = arena_array(&rq->arena, most, sizeof *rq->query);
     CHECK(rq->query != NULL);
     while (rest.p) {
@@ -377,7 +378,8 @@ static void query_split(struct net_req *rq)
         if (!value.p)
             value = (struct str){member.p + member.n, 0};
         rq->query[rq->query_n++] =
-            (struct net_query_member){decoded(rq, name, true), decoded(rq, value, true)};
+            escaped ? (struct net_query_member){decoded(rq, name, true), decoded(rq, value, true)}
+                    : (struct net_query_member){name, value};
     }
 }
 
