@@ -6,6 +6,7 @@
  * so its time tells nothing. A full set gives up the way that would expire first. Nothing grows after init.
  *
  * Ownership   The cache holds one reference per entry; find hands out another.
+ * Memory      A capability holds its token (at most AUTH_TOKEN_MAX) and its caveats (fewer): entries times both is the bound.
  * Threads     Any. Locks are held for a few comparisons; capabilities are freed outside of them.
  * Order       An entry carries the generation it was verified in. Raising the generation makes every
  *             older entry a miss at once, also one that a slow verifier stores later.
