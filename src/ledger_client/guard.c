@@ -313,6 +313,11 @@ static void audit_next(struct audit *at)
 {
     for (; at->step < 2; at->step++) {
         const struct seen *from = &at->from[at->step];
+        if (from->size > at->head.head_seq && at->head.follows) {
+            audit_end(at, ledger_remote__failed(ERR_UNAVAILABLE,
+                                                true)); /* a copy that has not heard of it yet: later */
+            return;
+        }
         if (from->size > at->head.head_seq || clashes(from, at->head.head_seq, &at->head.root)) {
             audit_end(at, forked); /* it went back, or has another root */
             return;

@@ -4,7 +4,8 @@
  * It stands before any transport. Two memories: the newest (size, root) any answer showed, and the newest that was proven to be a
  * prefix of what came later. Every head() is an audit: the head must not lie below what was seen when it was asked, and both
  * memories must be consistent with it, by proofs checked here (RFC 9162 2.1.4.2). A transport that lost its connection is
- * suspect: calls wait until one audit has passed. A ledger that fails an audit is refused for good with ERR_LEDGER_FORKED;
+ * suspect: calls wait until one audit has passed. A copy that says that it follows may be behind: that is no answer yet, and no
+ * reason for trust. A ledger that fails an audit is refused for good with ERR_LEDGER_FORKED;
  * that is for an operator to look into, and ends with the process.
  *
  * Ownership   The guard owns the transport behind it: closing the one closes the other.

@@ -12,7 +12,6 @@
 #include "base/str.h"
 #include "ledger_client/http_internal.h"
 #include "ledger_client/json.h"
-#include "ledger_client/targets.h"
 
 enum { ARENA_MAX = 64 << 20, RESPONSE_MAX = 32 << 20, FEED_LINE_MAX = 1 << 20 };
 
@@ -96,7 +95,7 @@ static enum err dispatch(struct call *c)
     char url[4096];
     const char *headers[] = {h->authorization, c->body.n != 0 ? "Content-Type: application/json" : NULL,
                              NULL};
-    c->target = ledger_target_now(h);
+    c->target = ledger_targets_now(&h->to);
     const struct ledger_target *t = &h->targets[c->target];
     int n = snprintf(url, sizeof url, "%s%s", t->base_url, c->path);
     struct net_http_request rq = {.url = url,
@@ -116,9 +115,9 @@ static enum err dispatch(struct call *c)
 static void called(void *arg, enum err e, const struct net_http_response *r)
 {
     struct call *c = arg;
-    if (c->h->n_targets > 1) {
-        bool again = ledger_target_answered(c->h, c->target, c->write, e, r);
-        if (again && ++c->attempts < c->h->n_targets && !deadline_passed(c->by) && dispatch(c) == ERR_OK)
+    if (c->h->to.n > 1) {
+        bool again = ledger_http_target_answered(c->h, c->target, c->write, e, r);
+        if (again && ++c->attempts < c->h->to.n && !deadline_passed(c->by) && dispatch(c) == ERR_OK)
             return;
     }
     c->done(c, e, r);
@@ -134,7 +133,7 @@ static void request(struct ledger_http *h, struct call *c, const char *path, str
     c->body = body;
     c->write = done == ingest_done;
     bool ok = arena_str(&c->arena, kept, &kept);
-    if (ok && h->n_targets > 1 && body.n != 0) { /* alone, the client has copied it when the call returns */
+    if (ok && h->to.n > 1 && body.n != 0) { /* alone, the client has copied it when the call returns */
         uint8_t *copy = arena_alloc(&c->arena, body.n);
         ok = copy != NULL;
         if (ok)
@@ -492,8 +491,8 @@ static void feed_done(void *arg, enum err e, const struct net_http_response *r)
 {
     (void)r;
     struct ledger_feed *f = arg;
-    if (!atomic_load(&f->stop) && f->h->n_targets > 1 && f->end != ERR_LAGGED)
-        ledger_target_leave(f->h, f->target);
+    if (!atomic_load(&f->stop) && f->h->to.n > 1 && f->end != ERR_LAGGED)
+        ledger_targets_leave(&f->h->to, f->target);
     if (!atomic_load(&f->stop))
         f->sink->on_end(f->ctx, f->end != ERR_OK ? f->end : e != ERR_OK ? e : ERR_DISCONNECTED);
     atomic_store(&f->done, true);
@@ -512,7 +511,7 @@ static struct ledger_feed *http_feed(struct ledger_client *base, uint64_t since,
     buf_init(&f->text, FEED_LINE_MAX);
     arena_init(&f->arena, 16 << 10, 16 << 20);
     char url[4096];
-    f->target = ledger_target_now(h);
+    f->target = ledger_targets_now(&h->to);
     const struct ledger_target *t = &h->targets[f->target];
     snprintf(url, sizeof url, "%s/v1/events?since=%llu", t->base_url, (unsigned long long)since);
     const char *headers[] = {h->authorization, NULL};
@@ -569,7 +568,7 @@ const struct ledger_client_ops ledger_http_ops = {
 enum err ledger_http_init(struct ledger_http *h, const struct ledger_client_conf *conf)
 {
     h->remote.base = (struct ledger_client){.ops = &ledger_http_ops, .transport = "http", .io = &h->remote};
-    enum err err = ledger_targets_parse(h, conf->url);
+    enum err err = ledger_http_targets_parse(h, conf->url);
     if (err != ERR_OK)
         return err;
     int n = snprintf(h->authorization, sizeof h->authorization, "Authorization: Bearer %s",

@@ -2,12 +2,9 @@
 #ifndef RON_LEDGER_CLIENT_HTTP_INTERNAL_H
 #define RON_LEDGER_CLIENT_HTTP_INTERNAL_H
 
-#include <stdatomic.h>
-
 #include "ledger_client/remote.h"
+#include "ledger_client/targets.h"
 #include "net/http_client.h"
-
-enum { LEDGER_TARGETS_MAX = 8 };
 
 /* One address of the list. */
 struct ledger_target {
@@ -18,11 +15,18 @@ struct ledger_http {
     struct ledger_remote remote;
     struct net_http_client *http;
     struct ledger_target targets[LEDGER_TARGETS_MAX];
-    uint32_t n_targets;
-    _Atomic uint32_t
-        current; /* the one that answered last; relaxed, a wrong one is corrected by its answer */
+    struct ledger_targets to;
     char authorization[9216];
 };
+
+/* Addresses separated by commas, the first one is tried first. ERR_SYNTAX: none, too many, or too long. */
+NODISCARD enum err ledger_http_targets_parse(struct ledger_http *h, const char *urls);
+/*
+ * What came back from `from`. Turns to the next address (or to the writer that the answer names) when it is no use. True: nothing
+ * was done there, or the call only reads: it may be sent again.
+ */
+bool ledger_http_target_answered(struct ledger_http *h, uint32_t from, bool write, enum err e,
+                                 const struct net_http_response *r);
 
 extern const struct ledger_client_ops ledger_http_ops;
 NODISCARD enum err ledger_http_init(struct ledger_http *h, const struct ledger_client_conf *conf);

@@ -508,11 +508,16 @@ struct in_ready {
     bool ready;
     uint64_t head_seq, group_no, ledger_ms;
     struct sha256 root;
+    struct str role;
 };
 static const struct json_field ready_fields[] = {
-    JSON_REQ(struct in_ready, ready, JSON_KIND_BOOL),   JSON_REQ(struct in_ready, head_seq, JSON_KIND_U64),
-    JSON_DEF(struct in_ready, group_no, JSON_KIND_U64), JSON_REQ(struct in_ready, ledger_ms, JSON_KIND_U64),
-    JSON_DEF(struct in_ready, root, JSON_KIND_HASH),    JSON_END,
+    JSON_REQ(struct in_ready, ready, JSON_KIND_BOOL),
+    JSON_REQ(struct in_ready, head_seq, JSON_KIND_U64),
+    JSON_DEF(struct in_ready, group_no, JSON_KIND_U64),
+    JSON_REQ(struct in_ready, ledger_ms, JSON_KIND_U64),
+    JSON_DEF(struct in_ready, root, JSON_KIND_HASH),
+    JSON_DEF(struct in_ready, role, JSON_KIND_STR, .max = 32),
+    JSON_END,
 };
 
 enum err ledger_json_ready(struct bytes body, struct arena *a, struct ledger_head_reply *out)
@@ -522,6 +527,7 @@ enum err ledger_json_ready(struct bytes body, struct arena *a, struct ledger_hea
     if (err != ERR_OK)
         return err;
     out->ready = in.ready;
+    out->follows = str_eq_c(in.role, "standby") || str_eq_c(in.role, "fenced");
     out->head_seq = in.head_seq;
     out->group_no = in.group_no;
     out->ledger_ms = in.ledger_ms;

@@ -196,6 +196,7 @@ struct ledger_proof_reply {
 struct ledger_head_reply {
     struct ledger_answer a;
     bool ready;
+    bool follows; /* a copy that does not write: it may be behind what the writer has answered */
     uint64_t head_seq, group_no, ledger_ms;
     struct sha256 root;
 };
@@ -345,7 +346,8 @@ struct rt_task;
 /* A remote transport: where the ledger is and what we show it. */
 struct ledger_client_conf {
     const char *url;     /* "http://127.0.0.1:7410", "https://…", "unix:/path/ledger.sock",
-                            "oap://127.0.0.1:7411", "oap+unix:/path/ledger-oap.sock" */
+                            "oap://127.0.0.1:7411", "oap+unix:/path/ledger-oap.sock"; several copies of one ledger
+                            with commas, all over HTTP or all over OAP */
     const char *token;   /* capability text, copied */
     const char *ca_file; /* NULL = system */
     size_t inflight_max; /* calls outstanding at once; more are REFUSED with ERR_BUSY */

@@ -6,6 +6,8 @@
  * that could not be made, and a call whose time ran out before it was sent. A connection that breaks, or a deadline that passes,
  * once the frame has left is unknown for ingest, and a refusal for reads. While a connection is down, calls are refused at once
  * instead of waiting for the next attempt: the caller has a queue of its own and better use for the time.
+ *
+ * Several addresses (targets.h): each has its connections, which are opened when it is asked for the first time.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +18,7 @@
 #include "ledger_client/json.h"
 #include "ledger_client/oap_codec.h"
 #include "ledger_client/remote.h"
+#include "ledger_client/targets.h"
 #include "net/oap_client.h"
 
 enum {
@@ -25,18 +28,31 @@ enum {
     REQUEST_MAX = NET_OAP_FRAME_MAX,
     ARENA_MAX = 64 << 20,
     EVENT_ARENA_MAX = 16 << 20,
+    ADDRESS_MAX = 256,
+};
+
+struct oap_target {
+    struct ledger_oap *o;
+    struct net_oap_client *conns[CONNS_MAX];
+    size_t n_conns;
 };
 
 struct ledger_oap {
     struct ledger_remote remote;
-    struct net_oap_client *conns[CONNS_MAX];
-    size_t n_conns;
+    struct oap_target targets[LEDGER_TARGETS_MAX];
+    struct ledger_targets to;
     _Atomic unsigned turn; /* relaxed: only spreads calls over connections */
 };
 
 struct call {
     void *ctx;
     struct arena arena;
+    struct ledger_oap *o;
+    net_oap_answer_fn *done;
+    enum ledger_oap_op op;
+    struct bytes payload; /* kept only when there is another address to send it to */
+    struct deadline by;
+    uint32_t target, attempts;
     union ledger_remote_fn fn;
     bool one; /* entries: exactly one was asked for; proof: of consistency */
 };
@@ -104,18 +120,62 @@ static void call_end(struct call *c)
     free(c);
 }
 
-static struct net_oap_client *next_conn(struct ledger_oap *o)
+static struct net_oap_client *next_conn(struct ledger_oap *o, uint32_t target)
 {
-    return o->conns[atomic_fetch_add_explicit(&o->turn, 1, memory_order_relaxed) % o->n_conns];
+    const struct oap_target *t = &o->targets[target];
+    return t->conns[atomic_fetch_add_explicit(&o->turn, 1, memory_order_relaxed) % t->n_conns];
+}
+
+static void called(void *arg, enum err e, uint16_t status, struct bytes payload);
+
+static enum err dispatch(struct call *c, struct bytes payload)
+{
+    struct net_oap_call call = {
+        .app = NET_OAP_LEDGER, .code = (uint16_t)c->op, .payload = payload, .by = c->by};
+    c->target = ledger_targets_now(&c->o->to);
+    return net_oap_call(next_conn(c->o, c->target), &call, called, c);
+}
+
+/* What came back from this address; true: nothing was done there, or the call only reads: it may be sent again. */
+static bool turned_away(struct call *c, enum err e, uint16_t status, struct bytes payload)
+{
+    struct net_oap_problem_view p;
+    if (e != ERR_OK)
+        return ledger_targets_failed(&c->o->to, c->target, c->op == LEDGER_OAP_INGEST, e);
+    if (status != 503)
+        return false;
+    ledger_targets_leave(&c->o->to, c->target);
+    return net_oap_problem_get(payload, &p) == ERR_OK &&
+           ledger_targets_turned_away(ledger_reason_from(p.code));
+}
+
+/* With several addresses, what was surely not done at one is sent to the next, once per address. */
+static void called(void *arg, enum err e, uint16_t status, struct bytes payload)
+{
+    struct call *c = arg;
+    if (c->o->to.n > 1 && turned_away(c, e, status, payload) && ++c->attempts < c->o->to.n &&
+        !deadline_passed(c->by) && dispatch(c, c->payload) == ERR_OK)
+        return;
+    c->done(c, e, status, payload);
 }
 
 /* Sends what b holds and frees it; when it cannot, `done` hears at once. */
 static void request(struct ledger_oap *o, struct call *c, enum ledger_oap_op op, struct buf *b,
                     struct deadline by, net_oap_answer_fn *done)
 {
-    struct net_oap_call call = {
-        .app = NET_OAP_LEDGER, .code = (uint16_t)op, .payload = buf_bytes(b), .by = by};
-    enum err e = b->err != ERR_OK ? ERR_TOO_LARGE : net_oap_call(next_conn(o), &call, done, c);
+    c->o = o;
+    c->op = op;
+    c->by = by;
+    c->done = done;
+    enum err e = b->err != ERR_OK ? ERR_TOO_LARGE : ERR_OK;
+    if (e == ERR_OK && o->to.n > 1 && b->n > 0) {
+        uint8_t *copied = arena_alloc(&c->arena, b->n);
+        e = copied == NULL ? ERR_BUSY : ERR_OK;
+        if (e == ERR_OK)
+            c->payload = bytes_of(memcpy(copied, b->p, b->n), b->n);
+    }
+    if (e == ERR_OK)
+        e = dispatch(c, buf_bytes(b));
     buf_fini(b);
     if (e != ERR_OK)
         done(c, e == ERR_TOO_LARGE ? ERR_SYNTAX : ERR_BUSY, 0, bytes_of(NULL, 0));
@@ -362,6 +422,7 @@ static void oap_head(struct ledger_client *base, struct deadline by, ledger_head
 
 struct ledger_feed {
     struct ledger_oap *o;
+    uint32_t target;
     const struct ledger_feed_sink *sink;
     void *ctx;
     struct net_oap_stream *stream;
@@ -375,6 +436,8 @@ static void feed_end(struct ledger_feed *f, enum err e, uint16_t code)
 {
     if (e == ERR_OK)
         e = code >= 400 ? ERR_UNAVAILABLE : ERR_DISCONNECTED;
+    if (!atomic_load(&f->stop) && f->o->to.n > 1 && f->end != ERR_LAGGED)
+        ledger_targets_leave(&f->o->to, f->target);
     if (!atomic_load(&f->stop))
         f->sink->on_end(f->ctx, f->end != ERR_OK ? f->end : e);
     atomic_store(&f->done, true);
@@ -412,7 +475,7 @@ static struct ledger_feed *oap_feed(struct ledger_client *base, uint64_t since,
     struct buf b;
     if (f == NULL)
         return NULL;
-    *f = (struct ledger_feed){.o = o, .sink = sink, .ctx = ctx};
+    *f = (struct ledger_feed){.o = o, .target = ledger_targets_now(&o->to), .sink = sink, .ctx = ctx};
     arena_init(&f->arena, 16 << 10, EVENT_ARENA_MAX);
     buf_init(&b, 64);
     ledger_oap_put_numbers(&b, 1, since, 0);
@@ -420,7 +483,7 @@ static struct ledger_feed *oap_feed(struct ledger_client *base, uint64_t since,
                                 .code = LEDGER_OAP_SUBSCRIBE,
                                 .payload = buf_bytes(&b),
                                 .by = deadline_never()};
-    enum err e = net_oap_open(next_conn(o), &call, feed_frame, f, &f->stream);
+    enum err e = net_oap_open(next_conn(o, f->target), &call, feed_frame, f, &f->stream);
     buf_fini(&b);
     if (e == ERR_OK)
         return f;
@@ -444,11 +507,13 @@ static void oap_close(struct ledger_client *base)
 {
     struct ledger_oap *o = of(base);
     /* The owner's task has ended, or never ran: what is left is answered here. */
-    for (size_t i = 0; i < o->n_conns; i++)
-        net_oap_client_stop(o->conns[i]);
+    for (uint32_t t = 0; t < LEDGER_TARGETS_MAX; t++)
+        for (size_t i = 0; i < o->targets[t].n_conns; i++)
+            net_oap_client_stop(o->targets[t].conns[i]);
     ledger_remote__settle(&o->remote);
-    for (size_t i = 0; i < o->n_conns; i++)
-        net_oap_client_destroy(o->conns[i]);
+    for (uint32_t t = 0; t < LEDGER_TARGETS_MAX; t++)
+        for (size_t i = 0; i < o->targets[t].n_conns; i++)
+            net_oap_client_destroy(o->targets[t].conns[i]);
     net_loop_destroy(o->remote.loop);
     free(o);
 }
@@ -468,24 +533,47 @@ static const struct ledger_client_ops oap_ops = {
     .close = oap_close,
 };
 
+/* Whoever is there next has to show that it is the same; a copy that nobody talks to may come and go. */
 static void on_state(void *ctx, enum err state)
 {
-    struct ledger_oap *o = ctx;
-    if (state != ERR_OK && o->remote.on_lost != NULL)
+    const struct oap_target *t = ctx;
+    struct ledger_oap *o = t->o;
+    if (state != ERR_OK && o->remote.on_lost != NULL &&
+        (uint32_t)(t - o->targets) == ledger_targets_now(&o->to))
         o->remote.on_lost(o->remote.lost_ctx);
 }
 
-/* "oap://host:port" or "oap+unix:/path". */
-static enum err address_of(const char *url, struct net_oap_client_config *out)
+/* "oap://host:port" or "oap+unix:/path"; `text` holds it, terminated. */
+static enum err address_of(struct str url, char text[ADDRESS_MAX], struct net_oap_client_config *out)
 {
-    struct str s = str_from_c(url);
-    if (str_starts(s, STR("oap+unix:")) && s.n > 9)
-        out->uds = url + 9;
-    else if (str_starts(s, STR("oap://")) && s.n > 6)
-        out->connect = url + 6;
+    url = str_trim(url);
+    if (url.n >= ADDRESS_MAX)
+        return ERR_SYNTAX;
+    memcpy(text, url.p, url.n);
+    text[url.n] = 0;
+    out->uds = out->connect = NULL;
+    if (str_starts(url, STR("oap+unix:")) && url.n > 9)
+        out->uds = text + 9;
+    else if (str_starts(url, STR("oap://")) && url.n > 6)
+        out->connect = text + 6;
     else
         return ERR_SYNTAX;
     return ERR_OK;
+}
+
+static enum err target_open(struct ledger_oap *o, struct str url, struct net_oap_client_config cfg,
+                            size_t conns)
+{
+    char text[ADDRESS_MAX];
+    if (o->to.n == LEDGER_TARGETS_MAX)
+        return ERR_SYNTAX;
+    struct oap_target *t = &o->targets[o->to.n++];
+    t->o = o;
+    cfg.ctx = t;
+    enum err e = address_of(url, text, &cfg);
+    for (; e == ERR_OK && t->n_conns < conns; t->n_conns += e == ERR_OK)
+        e = net_oap_client_create(&cfg, &t->conns[t->n_conns]);
+    return e;
 }
 
 enum err ledger_client_oap_open(const struct ledger_client_conf *conf, struct ledger_client **out_client)
@@ -494,22 +582,22 @@ enum err ledger_client_oap_open(const struct ledger_client_conf *conf, struct le
     size_t conns = (queue + PER_CONN - 1) / PER_CONN;
     struct net_oap_client_config cfg = {.token = str_from_c(conf->token == NULL ? "" : conf->token),
                                         .inflight_max = PER_CONN,
-                                        .fail_fast = true};
-    enum err e = address_of(conf->url, &cfg);
-    if (e != ERR_OK)
-        return e;
+                                        .fail_fast = true,
+                                        .on_state = on_state};
     struct ledger_oap *o = calloc(1, sizeof *o);
     if (o == NULL)
         return ERR_NO_MEMORY;
     o->remote.base = (struct ledger_client){.ops = &oap_ops, .transport = "oap", .io = &o->remote};
     conns = conns > CONNS_MAX ? CONNS_MAX : conns;
     cfg.queue_max = (queue + conns - 1) / conns + 2; /* and the feeds */
-    e = net_loop_create(NULL, &o->remote.loop);
+    enum err e = net_loop_create(NULL, &o->remote.loop);
     cfg.loop = o->remote.loop;
-    cfg.on_state = on_state;
-    cfg.ctx = o;
-    for (; e == ERR_OK && o->n_conns < conns; o->n_conns += e == ERR_OK)
-        e = net_oap_client_create(&cfg, &o->conns[o->n_conns]);
+    struct str rest = str_from_c(conf->url), one;
+    do {
+        rest = str_cut(rest, ',', &one);
+        if (e == ERR_OK)
+            e = target_open(o, one, cfg, conns);
+    } while (e == ERR_OK && rest.p != NULL);
     if (e != ERR_OK) {
         if (o->remote.loop != NULL)
             oap_close(&o->remote.base);

@@ -342,6 +342,7 @@ enum err ledger_oap_head(struct bytes in, struct arena *a, struct ledger_head_re
     if (m == NULL || hash_of(&m->root, &root) != ERR_OK)
         return ERR_CORRUPT;
     out->ready = m->ready;
+    out->follows = m->follows;
     out->head_seq = m->tree_size;
     out->group_no = m->group_no;
     out->ledger_ms = m->ledger_ms;

@@ -13,6 +13,7 @@
 #include "services/ledger/api/api.h"
 #include "services/ledger/api/ingest_wire.h"
 #include "services/ledger/api/oap_internal.h"
+#include "services/ledger/replica.h"
 #include "services/ledger/stream.h"
 
 enum {
@@ -516,6 +517,8 @@ static void run_head(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     out.ledger_ms = atomic_load(&s->l->ledger_ms);
     out.checkpoint = note;
     out.ready = ready;
+    enum ledger_role role = ledger_replica_role(s->l);
+    out.follows = role == ROLE_STANDBY || role == ROLE_FENCED;
     ledger_oap__reply(r->rq, &out.base);
     auth_cap_release(cap);
 }
