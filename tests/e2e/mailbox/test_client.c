@@ -1,36 +1,158 @@
-/* The C client against a running service in this process: a whole life of a message, a refusal, and an unclosed handle. */
+/* The C client against a running service in this process: a whole life of a message, a refusal, an unclosed handle, and
+ * redirects. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 
 #include "services/mailbox/client/mbx.h"
 #include "services/mailbox/mailbox.h"
 
+struct running {
+    struct svc_data *data;
+    struct svc *s;
+    struct buf token;
+    char url[64];
+};
+
+static void start(struct running *r) RT_BLOCKS
+{
+    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2", "uds="};
+    const char *why;
+    assert_int_equal(svc_data_open("unused", true, SVC_DATA_WHOLE, &r->data, &why),
+                     ERR_OK); /* amnesia: no file anywhere */
+    struct svc_options opt = {.data = r->data, .flags = flags, .flag_count = 3, .quiet = true};
+    if (svc_open(&mailbox_svc, &opt, &r->s) != ERR_OK || svc_start(r->s) != ERR_OK)
+        fail_msg("%s", svc_last_error());
+    buf_init(&r->token, 8192);
+    assert_int_equal(svc_data_operator_token(r->data, &r->token), ERR_OK);
+    snprintf(r->url, sizeof r->url, "http://127.0.0.1:%d", svc_port(r->s));
+}
+
+static void stop(struct running *r) RT_BLOCKS
+{
+    assert_int_equal(svc_drain(r->s), 0);
+    svc_close(r->s);
+    svc_data_close(r->data);
+    buf_fini(&r->token);
+    assert_int_equal(access("unused", F_OK), -1);
+}
+
+/* A node that has no shard: sends everybody to `to`, whatever they ask for. */
+struct signpost {
+    int fd;
+    uint16_t port;
+    const char *to;
+    atomic_uint asked;
+    pthread_t thread;
+};
+
+static void *point(void *arg)
+{
+    struct signpost *p = arg;
+    for (int c; (c = accept(p->fd, NULL, NULL)) >= 0; close(c)) {
+        char in[8192], out[512], path[200] = "";
+        ssize_t n, got = 0;
+        const char *end = NULL;
+        long length = 0;
+        while (got < (ssize_t)sizeof in - 1 && (n = read(c, in + got, sizeof in - 1 - (size_t)got)) > 0) {
+            got += n;
+            in[got] = 0;
+            end = strstr(in, "\r\n\r\n");
+            const char *at = strcasestr(in, "content-length:");
+            length = at ? strtol(at + 15, NULL, 10) : 0;
+            if (end && got >= end + 4 - in + length)
+                break;
+        }
+        if (end == NULL || sscanf(in, "POST %199s ", path) != 1)
+            continue;
+        atomic_fetch_add(&p->asked, 1);
+        int len = snprintf(
+            out, sizeof out,
+            "HTTP/1.1 307 Temporary Redirect\r\nLocation: %s%s\r\nContent-Length: 2\r\nConnection: "
+            "close\r\n\r\n{}",
+            p->to, path);
+        if (write(c, out, (size_t)len) != len)
+            continue;
+    }
+    return NULL;
+}
+
+static void signpost_start(struct signpost *p)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    p->fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(p->fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(p->fd, 16), 0);
+    assert_int_equal(getsockname(p->fd, (struct sockaddr *)&a, &n), 0);
+    p->port = ntohs(a.sin_port);
+    assert_int_equal(pthread_create(&p->thread, NULL, point, p), 0);
+}
+
+static void signpost_stop(struct signpost *p)
+{
+    shutdown(p->fd, SHUT_RDWR);
+    pthread_join(p->thread, NULL);
+    close(p->fd);
+}
+
+RT_BLOCKS
+static void a_client_goes_where_it_is_sent_but_not_for_ever(void **state)
+{
+    (void)state;
+    struct running r;
+    struct signpost there = {0}, itself = {0};
+    struct mbx *c;
+    struct mbx_sent sent;
+    struct mbx_batch b = {0};
+    char url[64];
+    start(&r);
+    there.to = r.url;
+    signpost_start(&there);
+    snprintf(url, sizeof url, "http://127.0.0.1:%u", there.port);
+    assert_int_equal(mbx_open(&(struct mbx_config){.url = url, .token = buf_cstr(&r.token)}, &c), ERR_OK);
+    assert_int_equal(
+        mbx_send(c, &(struct mbx_message){.topic = "c/far", .key = "k1", .payload = bytes_of("hello", 5)},
+                 &sent),
+        ERR_OK);
+    assert_int_equal(mbx_recv(c, "c/far", &(struct mbx_wish){.max = 1, .wait_ms = 1000}, &b), ERR_OK);
+    assert_int_equal(b.n, 1);
+    assert_int_equal(mbx_ack(c, &b.m[0]), ERR_OK);
+    assert_int_equal(atomic_load(&there.asked), 3);
+    mbx_batch_free(&b);
+    mbx_close(c);
+    signpost_stop(&there);
+
+    signpost_start(&itself);
+    snprintf(url, sizeof url, "http://127.0.0.1:%u", itself.port);
+    itself.to = url;
+    assert_int_equal(mbx_open(&(struct mbx_config){.url = url, .token = buf_cstr(&r.token)}, &c), ERR_OK);
+    assert_int_equal(mbx_recv(c, "c/far", &(struct mbx_wish){0}, &b), ERR_UNAVAILABLE);
+    assert_int_equal(atomic_load(&itself.asked), 6);
+    mbx_close(c);
+    signpost_stop(&itself);
+    stop(&r);
+}
+
 RT_BLOCKS
 static void a_message_lives_through_the_client(void **state)
 {
     (void)state;
-    struct svc_data *data;
-    struct svc *s;
+    struct running r;
     struct mbx *c;
-    struct buf token;
-    const char *why;
-    char url[64];
-    assert_int_equal(svc_data_open("unused", true, SVC_DATA_WHOLE, &data, &why),
-                     ERR_OK); /* amnesia: no file anywhere */
-    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2", "uds="};
-    struct svc_options opt = {.data = data, .flags = flags, .flag_count = 3, .quiet = true};
-    if (svc_open(&mailbox_svc, &opt, &s) != ERR_OK || svc_start(s) != ERR_OK)
-        fail_msg("%s", svc_last_error());
-    buf_init(&token, 8192);
-    assert_int_equal(svc_data_operator_token(data, &token), ERR_OK);
-    snprintf(url, sizeof url, "http://127.0.0.1:%d", svc_port(s));
-    assert_int_equal(mbx_open(&(struct mbx_config){.url = url, .token = buf_cstr(&token)}, &c), ERR_OK);
+    start(&r);
+    const char *url = r.url;
+    assert_int_equal(mbx_open(&(struct mbx_config){.url = url, .token = buf_cstr(&r.token)}, &c), ERR_OK);
 
     struct mbx_message m = {.topic = "c/lib", .key = "k1", .payload = bytes_of("hello\0there", 11)};
     struct mbx_sent sent, again;
@@ -65,15 +187,12 @@ static void a_message_lives_through_the_client(void **state)
     assert_int_equal(mbx_open(&(struct mbx_config){.url = url, .token = "nonsense"}, &c), ERR_OK);
     assert_int_equal(mbx_recv(c, "c/lib", &(struct mbx_wish){0}, &b), ERR_UNAUTHENTICATED);
     mbx_destroy(c);
-    assert_int_equal(svc_drain(s), 0);
-    svc_close(s);
-    svc_data_close(data);
-    buf_fini(&token);
-    assert_int_equal(access("unused", F_OK), -1);
+    stop(&r);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_message_lives_through_the_client)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_message_lives_through_the_client),
+                                       cmocka_unit_test(a_client_goes_where_it_is_sent_but_not_for_ever)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
