@@ -43,6 +43,7 @@ struct mailbox_tenure {
     uint64_t epoch;        /* 0: we do not hold it */
     uint64_t trimmed;      /* rows up to this group were taken away */
     int64_t renewed_ns;    /* before the renewal was sent */
+    int64_t free_since_ns; /* nobody has had it since, as far as we looked; 0: somebody has */
     int64_t not_before_ns; /* not taken again earlier, unless by command */
     bool pinned;           /* taken by command: kept whatever our share is */
 };
@@ -87,7 +88,7 @@ struct mailbox_lane {
     atomic_uint pins;               /* others that read from its journal */
     atomic_uint incarnation;        /* how often it came */
     atomic_bool lost;               /* its epoch is over */
-    atomic_bool refused;            /* it could not be loaded */
+    atomic_int refused;             /* it could not be loaded: enum err; 0 = it could */
     _Atomic uint64_t epoch;         /* of the lease, for the worker; written before the stage */
     _Atomic uint64_t trim_to;       /* the rebalancer's wish: no group up to this one is needed */
     _Atomic int64_t lease_until_ns; /* by our clock, from before the renewal was sent */

@@ -41,7 +41,7 @@ static void arrive(struct mailbox_lane *l) RT_BLOCKS
         return;
     }
     mailbox_lane_unload(l);
-    atomic_store(&l->refused, e != ERR_OK);
+    atomic_store(&l->refused, (int)e);
     atomic_store(&l->stage, MAILBOX_AWAY);
 }
 

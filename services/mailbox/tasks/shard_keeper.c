@@ -4,7 +4,8 @@
  * Every tenth of a lease it looks at all leases with one statement: who has which shard, and which nodes live (each keeps a row of
  * its own). A node's fair share is the number of shards over the number of living nodes, the remainder going to the first names;
  * the shares add up, so whatever is free is somebody's to take. It takes what is free while it has less than its share, and gives
- * away when it has had more for a lease's time, one shard at a time. Commands (POST /admin/mailbox/shards/…) go before that.
+ * away when it has had more for a lease's time, one shard at a time. What stays free for two leases is anybody's, and stays with
+ * whoever took it. Commands (POST /admin/mailbox/shards/…) go before that.
  *
  * It only moves leases and stages. The worker of a shard loads and drops it; the lease is given back when the worker has dropped it.
  * Nothing rests on this task being in time: a row is stored while the epoch in the lease is ours, and only then.
@@ -16,7 +17,14 @@
 #include "rt/task.h"
 #include "services/mailbox/replica.h"
 
-enum { STEP_MIN_MS = 20, STEP_MAX_MS = 500, TELL_EVERY_MS = 5000, IDLE_MS = 1000, COOL_DOWN_LEASES = 3 };
+enum {
+    STEP_MIN_MS = 20,
+    STEP_MAX_MS = 500,
+    TELL_EVERY_MS = 5000,
+    IDLE_MS = 1000,
+    COOL_DOWN_LEASES = 3,
+    ABANDONED_LEASES = 2
+};
 
 static struct deadline in_time(const struct mailbox_replica *x)
 {
@@ -186,7 +194,10 @@ static enum err give_back(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
         return e;
     obs_log(svc_log(mb->svc), OBS_INFO, "shard.away", OBS_U64("shard", l->no),
             OBS_U64("epoch", l->tenure.epoch), OBS_END);
-    if (atomic_exchange(&l->refused, false))
+    int refused = atomic_exchange(&l->refused, ERR_OK);
+    if (refused == ERR_CONFLICT) /* our copy knows what PostgreSQL does not: somebody has to decide */
+        l->tenure.not_before_ns = INT64_MAX;
+    else if (refused)
         l->tenure.not_before_ns = now_ns(mb) + COOL_DOWN_LEASES * x->lease_ms * 1000000;
     l->tenure.epoch = 0;
     l->tenure.pinned = false;
@@ -195,7 +206,7 @@ static enum err give_back(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
     return ERR_OK;
 }
 
-static enum err take(struct mailbox *mb, struct mailbox_lane *l, bool anyway) RT_BLOCKS
+static enum err take(struct mailbox *mb, struct mailbox_lane *l, bool anyway, bool keep) RT_BLOCKS
 {
     struct mailbox_replica *x = mb->replica;
     char stream[MAILBOX_SHARD_STREAM];
@@ -210,7 +221,8 @@ static enum err take(struct mailbox *mb, struct mailbox_lane *l, bool anyway) RT
         return e;
     l->tenure.epoch = epoch;
     l->tenure.renewed_ns = now;
-    l->tenure.pinned = anyway;
+    l->tenure.pinned = keep;
+    l->tenure.free_since_ns = 0;
     l->tenure.trimmed = 0;
     atomic_store(&l->epoch, epoch);
     atomic_store(&l->lease_until_ns, now + x->lease_ms * 1000000);
@@ -266,6 +278,17 @@ static unsigned held(const struct mailbox *mb, bool *out_going)
     return n;
 }
 
+/* Whoever's share it is does not take it: it cannot, or somebody told it not to. Looked at for so long, it is anybody's. */
+static bool abandoned(struct mailbox *mb, struct mailbox_lane *l, bool is_free)
+{
+    int64_t now = now_ns(mb);
+    if (!is_free)
+        l->tenure.free_since_ns = 0;
+    else if (!l->tenure.free_since_ns)
+        l->tenure.free_since_ns = now;
+    return is_free && now - l->tenure.free_since_ns > ABANDONED_LEASES * mb->replica->lease_ms * 1000000;
+}
+
 static enum err claim(struct mailbox *mb, const struct view *v) RT_BLOCKS
 {
     struct mailbox_replica *x = mb->replica;
@@ -282,10 +305,12 @@ static enum err claim(struct mailbox *mb, const struct view *v) RT_BLOCKS
             l->tenure.pinned = true;
             atomic_fetch_and(&x->want_claim, ~(UINT64_C(1) << i));
         }
-        if (l->tenure.epoch ||
-            (!wanted && (!is_free || have >= share || now_ns(mb) < l->tenure.not_before_ns)))
+        if (l->tenure.epoch)
             continue;
-        e = take(mb, l, wanted);
+        bool nobodys = abandoned(mb, l, is_free);
+        if (!wanted && (!is_free || (have >= share && !nobodys) || now_ns(mb) < l->tenure.not_before_ns))
+            continue;
+        e = take(mb, l, wanted, wanted || (nobodys && have >= share));
         if (wanted && e == ERR_OK)
             atomic_fetch_and(&x->want_claim,
                              ~(UINT64_C(1) << i)); /* once: it may turn out that it cannot be loaded */
@@ -345,6 +370,8 @@ static void step(struct mailbox *mb) RT_BLOCKS
         e = claim(mb, v);
     if (e == ERR_OK && !atomic_load(&mb->draining))
         release(mb);
+    for (uint16_t i = 0; e != ERR_OK && i < mb->shards; i++)
+        mb->lanes[i].tenure.free_since_ns = 0; /* we were not looking */
     free(v);
     tell_touch(mb, e, began);
 }
