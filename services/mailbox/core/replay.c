@@ -277,7 +277,7 @@ static void replay_settle(struct mailbox_shard *s, const struct uuid *id, enum m
     if (e->flags & MAILBOX_F_HISTORY)
         mailbox_history_drop(&s->history, i);
     mailbox_shard__set_state(s, i, MAILBOX_DONE);
-    e->flags = kind == MAILBOX_SETTLE_ACK ? MAILBOX_F_ACKED : MAILBOX_HARM_SURE;
+    e->flags = kind == MAILBOX_SETTLE_ACK ? MAILBOX_F_ACKED : 0;
     if (kind == MAILBOX_SETTLE_ACK)
         mailbox_shard__topic(s, e)->acked++;
 }
@@ -304,7 +304,7 @@ static void replay_fail(struct mailbox_shard *s, const struct mailbox_rec_fail *
         e->due = (int64_t)f->not_before_ms;
         mailbox_shard__set_state(s, i, MAILBOX_DELAYED);
     } else {
-        e->due = f->to == MAILBOX_TO_DLQ ? (int64_t)f->at_ms : MAILBOX_HARM_SURE;
+        e->due = f->to == MAILBOX_TO_DLQ ? (int64_t)f->at_ms : 0;
         mailbox_shard__set_state(s, i, f->to == MAILBOX_TO_DLQ ? MAILBOX_DLQ : MAILBOX_READY);
     }
 }

@@ -1,4 +1,4 @@
-/* A hundred thousand topics in one shard: sent to, found, listed in order, and all there after a start. */
+/* A hundred thousand topics in one shard: sent to, found, listed in order, and all there after a start; and one whose lease ended. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,9 +96,8 @@ static void all_are_there_in_order(const struct rig *r)
     assert_null(t);
 }
 
-static void a_hundred_thousand_topics_are_kept_and_found_again(void **state) RT_BLOCKS
+static struct rig *new_rig(void) RT_BLOCKS
 {
-    (void)state;
     struct rig *r = calloc(1, sizeof *r);
     CHECK(r != NULL);
     r->group = malloc(MAILBOX_GROUP_MEMORY);
@@ -114,6 +113,21 @@ static void a_hundred_thousand_topics_are_kept_and_found_again(void **state) RT_
     assert_int_equal(store_disk_memory(512 << 20, &r->disk), ERR_OK);
     assert_int_equal(store_disk_mkdirs(r->disk, "/mb"), ERR_OK);
     open_rig(r);
+    return r;
+}
+
+static void free_rig(struct rig *r) RT_BLOCKS
+{
+    close_rig(r);
+    store_disk_destroy(r->disk);
+    free(r->group);
+    free(r);
+}
+
+static void a_hundred_thousand_topics_are_kept_and_found_again(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct rig *r = new_rig();
     for (int i = 0; i < TOPICS; i++)
         send_to(r,
                 (int)((unsigned)i * 7919u % TOPICS)); /* in no order; 7919 shares no factor with 100 000 */
@@ -123,15 +137,39 @@ static void a_hundred_thousand_topics_are_kept_and_found_again(void **state) RT_
     open_rig(r);
     all_are_there_in_order(r);
     mailbox_shard_check(r->shard);
+    free_rig(r);
+}
+
+static void a_message_whose_lease_ended_is_ready_after_a_start_and_not_taken_for_old(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct rig *r = new_rig();
+    uint32_t got[1];
+    send_to(r, 1);
+    commit(r);
+    struct mailbox_topic *t = mailbox_topics_after(&r->shard->topics, STR(""), true);
+    struct mailbox_want want = {.topic = t, .visibility_us = 200000, .max = 1, .max_bytes = 1 << 20};
+    assert_int_equal(mailbox_shard_lease(r->shard, now_of(r), &want, got), 1);
+    commit(r);
+    clock_manual_advance_ms(&r->clock, 300);
+    while (mailbox_shard_tick(r->shard, now_of(r)))
+        continue;
+    assert_int_equal(t->count[MAILBOX_READY], 1);
+    commit(r);
     close_rig(r);
-    store_disk_destroy(r->disk);
-    free(r->group);
-    free(r);
+    open_rig(r);
+    t = mailbox_topics_after(&r->shard->topics, STR(""), true);
+    mailbox_shard_retention(r->shard, now_of(r), 10);
+    assert_int_equal(t->count[MAILBOX_READY], 1);
+    assert_int_equal(t->count[MAILBOX_DLQ], 0);
+    mailbox_shard_check(r->shard);
+    free_rig(r);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_hundred_thousand_topics_are_kept_and_found_again)};
+        cmocka_unit_test(a_hundred_thousand_topics_are_kept_and_found_again),
+        cmocka_unit_test(a_message_whose_lease_ended_is_ready_after_a_start_and_not_taken_for_old)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
