@@ -183,6 +183,8 @@ void rewarder_run_fail(struct rewarder *r, struct rewarder_run *run, enum err wh
     if (rewarder_run_move(&r->registry, run, REWARDER_EV_FAIL, set_failure, &f) != ERR_OK)
         return; /* sealed or quarantined meanwhile */
     REWARDER_COUNT(r, runs, "failed");
+    if (why == ERR_CANCELED && svc_draining(r->svc))
+        atomic_fetch_add_explicit(&r->drain.canceled, 1, memory_order_relaxed);
     rewarder_log_run(r, OBS_WARN, "run.failed", run, err_code(why));
 }
 

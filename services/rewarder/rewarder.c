@@ -246,12 +246,19 @@ static enum err hook_start(struct svc *s, void *state)
     return e;
 }
 
+static uint64_t dropped_results(struct rewarder *r)
+{
+    return obs_counter_value(obs_counter(r->metrics[REWARDER_M_dropped_results]));
+}
+
 /* Each stage's queue is closed when its tasks are asked to finish: they empty it and end. */
 static void hook_drain_step(struct svc *s, void *state, int step)
 {
     struct rewarder *r = state;
     (void)s;
-    if (step == 2)
+    if (step == 1)
+        r->drain.dropped_before = dropped_results(r);
+    else if (step == 2)
         rt_chan_close(r->work_req);
     else if (step == 3)
         rt_chan_close(r->work);
@@ -261,6 +268,24 @@ static void hook_drain_step(struct svc *s, void *state, int step)
         rt_chan_close(r->results);
         rt_chan_close(r->notes);
     }
+}
+
+/* What was in flight when the drain began: written after all, refused, canceled, or lost. What is sealed goes on next time. */
+static void hook_drained(struct svc *s, void *state, const struct rt_drain_report *report)
+{
+    struct rewarder *r = state;
+    size_t held[4];
+    (void)s;
+    size_t left = rt_chan_depth(r->results) + rt_chan_depth(r->notes);
+    uint64_t dropped = dropped_results(r) - r->drain.dropped_before + left;
+    bool lost = dropped || report->aborted || report->leaked;
+    obs_log(r->log, lost ? OBS_WARN : OBS_INFO, "shutdown.report",
+            OBS_U64("drained", atomic_load_explicit(&r->drain.written, memory_order_relaxed)),
+            OBS_U64("refused", atomic_load_explicit(&r->drain.refused, memory_order_relaxed)),
+            OBS_U64("canceled", atomic_load_explicit(&r->drain.canceled, memory_order_relaxed)),
+            OBS_U64("dropped", dropped), OBS_U64("aborted", report->aborted),
+            OBS_U64("unsettled", rewarder_registry_count_unsettled(&r->registry, held)),
+            OBS_I64("ms", report->took_ms), OBS_END);
 }
 
 static void reload(struct rewarder *r) RT_BLOCKS
@@ -362,5 +387,6 @@ const struct svc_def rewarder_svc = {
               .start = hook_start,
               .drain_step = hook_drain_step,
               .reloaded = hook_reloaded,
+              .drained = hook_drained,
               .close = hook_close},
 };

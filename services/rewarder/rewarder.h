@@ -69,6 +69,10 @@ struct rewarder {
     atomic_ullong spool_next;
     atomic_bool seals_off; /* a flush failed: nothing is sealed any more in this process */
     atomic_bool disk_full;
+    struct {
+        atomic_ullong written, refused, canceled; /* results and notes; requests; runs. Relaxed */
+        uint64_t dropped_before;                  /* dropped_results_total when it began */
+    } drain;                                      /* what became of things since the drain began */
     size_t cause_store, cause_ledger, cause_policy, cause_work_queue;
     bool work_queue_full;                                  /* health task only */
     struct rewarder_shadow *shadows[REWARDER_SHADOWS_MAX]; /* run_registry; newest last */

@@ -334,6 +334,8 @@ int svc_drain(struct svc *s)
         rt_supervisor_join(s->supervisor, deadline_in_ms(svc_common(s)->drain_deadline + 10000), &report);
     obs_log(s->log, OBS_INFO, "drain_end", OBS_U64("aborted", report.aborted),
             OBS_U64("leaked", report.leaked), OBS_I64("ms", report.took_ms), OBS_ERR(e), OBS_END);
+    if (s->def->hooks.drained)
+        s->def->hooks.drained(s, s->state, &report);
     s->leaked = e != ERR_OK || report.leaked > 0;
     return e == ERR_OK && report.aborted == 0 && report.leaked == 0 && !report.fatal ? 0 : 1;
 }

@@ -85,6 +85,8 @@ struct svc_hooks {
     void (*reloaded)(struct svc *s, void *state);
     /* A task was restarted too often: readiness is already false. */
     void (*escalated)(struct svc *s, void *state, const char *task);
+    /* Every task has ended, or was given up: what the service has to say about it. Before close, and always. */
+    void (*drained)(struct svc *s, void *state, const struct rt_drain_report *report);
     void (*close)(struct svc *s, void *state);
 };
 

@@ -449,6 +449,8 @@ static void handle(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
         break;
     }
     rewarder_outcome_destroy(r, o);
+    if (svc_draining(r->svc))
+        atomic_fetch_add_explicit(&r->drain.written, 1, memory_order_relaxed);
     enum err e = rewarder_tidy_log(r);
     if (e != ERR_OK)
         fsync_failed(r, e);

@@ -224,9 +224,10 @@ static void drop_deferred(struct scheduler *s)
 
 static void schedule(struct scheduler *s, struct rewarder_item *it) RT_BLOCKS
 {
-    if (svc_draining(s->r->svc))
+    if (svc_draining(s->r->svc)) {
+        atomic_fetch_add_explicit(&s->r->drain.refused, 1, memory_order_relaxed);
         refuse(s->r, it, ERR_DRAINING, "the service is shutting down");
-    else if (it->kind == REWARDER_COMPUTE)
+    } else if (it->kind == REWARDER_COMPUTE)
         schedule_compute(s, it);
     else
         pass_on(s, it);

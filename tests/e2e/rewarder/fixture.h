@@ -35,6 +35,7 @@ struct fixture {
     const char *flags[16];
     size_t flag_n;
     struct store_disk *disk;             /* NULL: the real one */
+    int log_fd;                          /* 0: warnings and worse to stderr; else everything there */
     char policy_flag[128], text[4][128]; /* room for flags that a test makes */
 };
 
@@ -136,7 +137,8 @@ static inline void start(struct fixture *f) RT_BLOCKS
     struct svc_options opt = {.data = f->data,
                               .flags = f->flags,
                               .flag_count = f->flag_n,
-                              .quiet = true,
+                              .quiet = f->log_fd == 0,
+                              .log_fd = f->log_fd,
                               .disk = f->disk,
                               .wiring = f->ledger ? &f->ledger->client : NULL};
     if (svc_open(&rewarder_svc, &opt, &f->svc) != ERR_OK || svc_start(f->svc) != ERR_OK)
