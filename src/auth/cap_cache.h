@@ -2,8 +2,9 @@
  * Bounded cache of verified capabilities, keyed by the token text.
  *
  * Sixteen shards with a lock each; a shard is a table of sets with eight ways. Shard and set come from a keyed hash of the
- * token's end: there stands the signature, which is as good as random. A hit needs the whole text to be equal. Who does not know a signature does not get as far as that comparison,
- * so its time tells nothing. A full set gives up the way that would expire first. Nothing grows after init.
+ * token's end: there stands the signature, which is as good as random. A hit needs the whole text to be equal. Who does not
+ * know a signature does not get as far as that comparison, so its time tells nothing. A full set gives up the way that would
+ * expire first. Nothing grows after init.
  *
  * Ownership   The cache holds one reference per entry; find hands out another.
  * Memory      A capability holds its token (at most AUTH_TOKEN_MAX) and its caveats (fewer): entries times both is the bound.
