@@ -18,6 +18,7 @@
 #include "net/http_server.h"
 #include "net/loop.h"
 #include "net/oap_server.h"
+#include "obs/span.h"
 #include "rt/lock.h"
 #include "services/mailbox/core/fair.h"
 #include "services/mailbox/core/shard.h"
@@ -193,6 +194,7 @@ struct mailbox_job {
     struct mailbox_job *next;            /* done list, operator list */
     size_t bytes;                        /* counted against shard_bytes */
     int64_t submitted_ns;                /* the breaker waits for its outcome; 0 = it does not */
+    int64_t taken_ns;                    /* by a worker; 0 = not yet */
     bool counted;                        /* holds a place of shard_capacity */
     struct mailbox_send_item *send_rest; /* of a batch larger than its group */
     enum err err;                        /* of the whole job: lane read-only, disk full, ... */
@@ -227,7 +229,9 @@ struct mailbox_call {
     struct mailbox_lane *lane; /* whose shard it is about, to say who has it; NULL: several */
     struct net_msg msg;
     atomic_int jobs_left;
-    int64_t started_ns;
+    int64_t started_ns, submitted_ns;
+    struct obs_trace trace; /* api/span.h */
+    uint8_t trace_parent[8];
     bool batch; /* answer with a list */
     struct str
         allowed_topic; /* the last one the token was found to cover, for payloads up to allowed_bytes */

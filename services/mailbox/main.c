@@ -189,6 +189,8 @@ static enum err start_service(struct svc *s, void *state)
         e = svc_add_task(s, "cap_refresher", svc_caps_task, s);
     if (e == ERR_OK)
         e = svc_add_task(s, "exporter", mailbox_exporter_run, state);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "traces", svc_metrics_task, s);
     return e;
 }
 

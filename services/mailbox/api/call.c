@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/json_write.h"
+#include "services/mailbox/api/span.h"
 #include "services/mailbox/replica.h"
 
 struct arena *mailbox_call_arena(struct mailbox_call *c)
@@ -42,6 +43,7 @@ struct mailbox_call *mailbox_call_http(struct mailbox *mb, struct net_req *rq, e
     c->loop = net_req_loop(rq);
     c->cap = cap;
     c->started_ns = started;
+    mailbox_span_begin(c, net_req_traceparent(rq));
     return c;
 }
 
@@ -67,6 +69,7 @@ void mailbox_call_ended(struct mailbox_call *c, enum err e)
         if (e == ERR_BUSY || e == ERR_RATE_LIMITED)
             obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_busy], c->op));
     }
+    mailbox_span_end(c, mailbox_call_corr_id(c), e);
     auth_cap_release(c->cap);
     c->cap = NULL;
 }
@@ -222,6 +225,7 @@ void mailbox_call_submit(struct mailbox_call *c, bool settling)
     struct mailbox_job *jobs = c->jobs;
     atomic_init(&c->jobs_left, (int)n);
     c->lane = jobs[0].lane;
+    mailbox_span_submitted(c);
     for (size_t i = 0; i < n; i++) { /* the call may be finished as soon as the last job is sent */
         enum mailbox_why why;
         enum err e = mailbox_submit(&jobs[i], settling, &why);

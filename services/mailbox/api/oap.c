@@ -12,6 +12,7 @@
 #include "base/wire.h"
 #include "services/mailbox/api/call.h"
 #include "services/mailbox/api/oap.h"
+#include "services/mailbox/api/span.h"
 
 enum { SEND_MAX = 64, SETTLE_MAX = 1024 };
 enum { CODE_SEND = 1, CODE_RECV, CODE_STREAM, CODE_ACK, CODE_NACK, CODE_EXTEND };
@@ -394,6 +395,7 @@ static struct mailbox_call *open_call(struct mailbox *mb, struct net_oap_req *rq
     c->loop = net_oap_req_loop(rq);
     c->cap = cap;
     c->started_ns = clock_mono_ns(mb->clock);
+    mailbox_span_begin(c, (struct str){0});
     return c;
 }
 

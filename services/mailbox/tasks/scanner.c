@@ -5,6 +5,7 @@
  * near so that shards do not all wake at once. A tick is only a nudge; the worker knows exactly what is due, so late, repeated
  * and early ticks are harmless, and a lost one costs nothing because workers never sleep past their own next due.
  */
+#include "obs/span.h"
 #include "services/mailbox/mailbox.h"
 
 enum { JITTER_MS = 25, RETRY_MIN_MS = 5, RETRY_MAX_MS = 500 };
@@ -39,6 +40,26 @@ static enum err tick(struct mailbox *mb, struct mailbox_lane *l, struct rt_task 
     }
 }
 
+/* Ticks every shard in which something is due; a wake that found nothing leaves no span. */
+static enum err scan(struct mailbox *mb, struct rt_task *self, int64_t woke_us, struct rng *rng) RT_BLOCKS
+{
+    struct obs_span span;
+    uint64_t due = 0;
+    enum err e = ERR_OK;
+    obs_span_begin(svc_tracer(mb->svc), NULL, "mailbox.scan", &span);
+    for (uint16_t i = 0; e == ERR_OK && i < mb->shards; i++) {
+        if (atomic_load_explicit(&mb->lanes[i].next_due_us, memory_order_acquire) > woke_us)
+            continue;
+        e = tick(mb, &mb->lanes[i], self, rng);
+        due++;
+    }
+    if (due) {
+        obs_span_u64(&span, "shards", due);
+        obs_span_end(svc_tracer(mb->svc), &span, e);
+    }
+    return e;
+}
+
 enum err mailbox_scanner_run(struct rt_task *self, void *arg)
 {
     struct mailbox *mb = arg;
@@ -62,10 +83,8 @@ enum err mailbox_scanner_run(struct rt_task *self, void *arg)
         atomic_store(&mb->scanner_woke_ns, woke * 1000);
         obs_hist_observe(obs_hist(mb->m[MAILBOX_M_scanner_jitter]),
                          woke > want ? (double)(woke - want) / 1000 : 0);
-        for (uint16_t i = 0; i < mb->shards; i++)
-            if (atomic_load_explicit(&mb->lanes[i].next_due_us, memory_order_acquire) <= woke &&
-                tick(mb, &mb->lanes[i], self, &rng) != ERR_OK)
-                return ERR_OK;
+        if (scan(mb, self, woke, &rng) != ERR_OK)
+            return ERR_OK;
     }
     return ERR_OK;
 }

@@ -93,6 +93,7 @@ static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mail
     uint32_t share =
         (uint32_t)(mailbox_config(l->mb)->shard_capacity * mailbox_config(l->mb)->topic_share / 100);
     CHECK(j->magic == MAILBOX_JOB_MAGIC && j->lane == l);
+    j->taken_ns = now.mono_us * 1000;
     switch (j->kind) {
     case MAILBOX_JOB_ACK:
     case MAILBOX_JOB_NACK:

@@ -58,9 +58,9 @@ static void the_tasks_are_the_promised_ones_and_the_table_is_sound(void **state)
     static const struct {
         const char *name;
         unsigned count, step;
-    } want[] = {{"listener", 2, 1},   {"worker", 4, 2},        {"scanner", 1, 3}, {"reprocessor", 1, 3},
-                {"rebalancer", 1, 3}, {"cap_refresher", 1, 4}, {"exporter", 1, 4},
-                {"shard_keeper", 1, 3}};
+    } want[] = {{"listener", 2, 1},    {"worker", 4, 2},       {"scanner", 1, 3},
+                {"reprocessor", 1, 3}, {"rebalancer", 1, 3},   {"cap_refresher", 1, 4},
+                {"exporter", 1, 4},    {"shard_keeper", 1, 3}, {"traces", 1, 4}};
     struct rt_topology *t = malloc(sizeof *t);
     struct buf why;
     assert_non_null(t);
