@@ -98,7 +98,7 @@ struct mailbox_lane {
     atomic_size_t bytes;
     _Atomic int64_t next_due_us; /* scan_next: stored by the worker after each loop, read by the scanner */
     _Atomic int64_t busy_since_ns; /* inside a write since; 0 = not */
-    atomic_bool readonly, disk_full;
+    atomic_bool readonly, disk_full, over_quota;
     atomic_bool damaged; /* the rebalancer found bytes that are wrong: the worker goes read-only */
     atomic_uint count[MAILBOX_STATES];
     atomic_uint topics, waiters, open_streams;

@@ -553,8 +553,8 @@ enum err mailbox_shard_send(struct mailbox_shard *s, struct mailbox_now now, con
         *out_sent = out;
         return ERR_OK;
     }
-    if (s->slabs.live >= s->rules->index_max) {
-        out_sent->refusal = MAILBOX_REFUSED_MESSAGES;
+    if (s->no_room || s->slabs.live >= s->rules->index_max) {
+        out_sent->refusal = s->no_room ? MAILBOX_REFUSED_DISK : MAILBOX_REFUSED_MESSAGES;
         return ERR_BUSY;
     }
     enum err err = mailbox_shard__pending_reserve(s);

@@ -109,6 +109,7 @@ enum { MAILBOX_IDS_AHEAD = 16 };
 struct mailbox_shard {
     uint16_t no;
     bool readonly; /* records are no longer kept: only settling goes on */
+    bool no_room; /* the journal is nearly as large as it may be: what is left is for leases and settling */
     bool replaying;
     bool salvaging; /* replaying what is left of a damaged journal: gaps are noted, not refused */
     const struct mailbox_rules *rules;
@@ -158,7 +159,12 @@ struct mailbox_send {
     struct bytes attrs, payload;
     uint64_t delay_ms, deliver_at_ms; /* one of them, or neither */
 };
-enum mailbox_refusal { MAILBOX_REFUSED_NOT, MAILBOX_REFUSED_MESSAGES, MAILBOX_REFUSED_TOPICS };
+enum mailbox_refusal {
+    MAILBOX_REFUSED_NOT,
+    MAILBOX_REFUSED_MESSAGES,
+    MAILBOX_REFUSED_TOPICS,
+    MAILBOX_REFUSED_DISK
+};
 struct mailbox_sent {
     bool duplicate; /* then entry is the original: its body decides whether the payload is the same */
     uint32_t entry;

@@ -55,7 +55,9 @@ static void send_one(struct mailbox_lane *l, struct mailbox_now now, struct mail
     else if (it->err == ERR_OK)
         it->has_chain = true;
     else if (it->err == ERR_BUSY)
-        it->why = it->sent.refusal == MAILBOX_REFUSED_TOPICS ? MAILBOX_WHY_TOPICS : MAILBOX_WHY_MESSAGES;
+        it->why = it->sent.refusal == MAILBOX_REFUSED_TOPICS ? MAILBOX_WHY_TOPICS
+                  : it->sent.refusal == MAILBOX_REFUSED_DISK ? MAILBOX_WHY_DISK_QUOTA
+                                                             : MAILBOX_WHY_MESSAGES;
 }
 
 /* ---- settling ---- */
@@ -346,6 +348,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
 
     now = mailbox_now(l->mb);
     adopt_rules(l);
+    l->shard.no_room = atomic_load(&l->over_quota);
     if (atomic_load(&l->damaged) &&
         !l->shard.readonly) { /* settling goes on in memory; a start will judge the files */
         mailbox_shard_failed(&l->shard);

@@ -1,0 +1,328 @@
+/*
+ * A disk that hangs, and a memory that is full: what a shard in trouble refuses, what it still takes, and that the others never
+ * notice. The service runs in this process on a disk of its own whose writes to one shard's segments wait at a gate.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "raw_http.h"
+#include "rt/deadline.h"
+#include "services/mailbox/mailbox.h"
+
+enum {
+    LATE = 32,
+    ENOUGH = 24, /* of them, for the breaker to judge: twenty */
+    PATIENCE_MS = 30000,
+    GATED_MAX = 64
+};
+
+/* ---- the disk ---- */
+
+static struct store_disk_ops gated_ops;
+static const struct store_disk_ops *plain_ops;
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_moved = PTHREAD_COND_INITIALIZER;
+static bool gate_closed;
+static struct store_file *gated[GATED_MAX];
+static size_t gated_n;
+
+static enum err open_noting(struct store_disk *d, const char *path, unsigned flags, struct store_file **out)
+{
+    enum err e = plain_ops->open(d, path, flags, out);
+    if (e == ERR_OK && strstr(path, "/s00/") && strstr(path, ".seg") && (flags & STORE_WRITE)) {
+        pthread_mutex_lock(&gate);
+        assert_true(gated_n < GATED_MAX);
+        gated[gated_n++] = *out;
+        pthread_mutex_unlock(&gate);
+    }
+    return e;
+}
+
+static enum err close_noting(struct store_file *f)
+{
+    pthread_mutex_lock(&gate);
+    for (size_t i = 0; i < gated_n; i++)
+        if (gated[i] == f)
+            gated[i] = gated[--gated_n];
+    pthread_mutex_unlock(&gate);
+    return plain_ops->close(f);
+}
+
+static enum err pwrite_at_the_gate(struct store_file *f, const void *p, size_t n, uint64_t at)
+{
+    bool mine = false;
+    pthread_mutex_lock(&gate);
+    for (size_t i = 0; i < gated_n; i++)
+        mine = mine || gated[i] == f;
+    while (mine && gate_closed)
+        pthread_cond_wait(&gate_moved, &gate);
+    pthread_mutex_unlock(&gate);
+    return plain_ops->pwrite(f, p, n, at);
+}
+
+static void move_gate(bool closed)
+{
+    pthread_mutex_lock(&gate);
+    gate_closed = closed;
+    pthread_cond_broadcast(&gate_moved);
+    pthread_mutex_unlock(&gate);
+}
+
+/* ---- the service ---- */
+
+struct rig {
+    struct svc_data *data;
+    struct store_disk *disk;
+    struct svc *s;
+    struct buf token;
+    char topic[2][32]; /* one of each shard */
+};
+
+static void topic_of(uint16_t shard, char out[32])
+{
+    for (int k = 0;; k++) {
+        struct sha256 h;
+        snprintf(out, 32, "topic/%d", k);
+        mailbox_topic_hash(str_from_c(out), &h);
+        if (mailbox_bucket(&h) % 2 == shard)
+            return;
+    }
+}
+
+RT_BLOCKS
+static void rig_open(struct rig *r, bool gated_disk, const char *const *flags, size_t n)
+{
+    const char *why;
+    memset(r, 0, sizeof *r);
+    assert_int_equal(svc_data_open("unused", true, SVC_DATA_WHOLE, &r->data, &why), ERR_OK);
+    if (gated_disk) {
+        assert_int_equal(store_disk_memory(0, &r->disk), ERR_OK);
+        plain_ops = r->disk->ops;
+        gated_ops = *plain_ops;
+        gated_ops.open = open_noting;
+        gated_ops.close = close_noting;
+        gated_ops.pwrite = pwrite_at_the_gate;
+        r->disk->ops = &gated_ops;
+    }
+    struct svc_options opt = {
+        .data = r->data, .flags = flags, .flag_count = n, .quiet = true, .disk = r->disk};
+    if (svc_open(&mailbox_svc, &opt, &r->s) != ERR_OK || svc_start(r->s) != ERR_OK)
+        fail_msg("%s", svc_last_error());
+    buf_init(&r->token, 8192);
+    assert_int_equal(svc_data_operator_token(r->data, &r->token), ERR_OK);
+    topic_of(0, r->topic[0]);
+    topic_of(1, r->topic[1]);
+}
+
+RT_BLOCKS
+static void rig_close(struct rig *r)
+{
+    assert_int_equal(svc_drain(r->s), 0);
+    svc_close(r->s);
+    if (r->disk)
+        store_disk_destroy(r->disk);
+    svc_data_close(r->data);
+    buf_fini(&r->token);
+}
+
+static void request(struct rig *r, const char *path, const char *body, char *out, size_t cap)
+{
+    int n =
+        snprintf(out, cap,
+                 "POST %s HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer %s\r\nContent-Length: %zu\r\n\r\n%s",
+                 path, buf_cstr(&r->token), strlen(body), body);
+    assert_true(n > 0 && (size_t)n < cap);
+}
+
+static void send_body(const char *topic, const char *key, char out[256])
+{
+    snprintf(out, 256, "{\"topic\":\"%s\",\"idem_key\":\"%s\",\"payload_b64\":\"aGVsbG8=\"}", topic, key);
+}
+
+/* One send; the problem's reason, or "" */
+static int try_send(struct rig *r, int shard, const char *key, char reason[32])
+{
+    char body[256], text[8192];
+    struct raw_response a;
+    send_body(r->topic[shard], key, body);
+    request(r, "/v1/send", body, text, sizeof text);
+    raw_once((uint16_t)svc_port(r->s), text, &a);
+    const char *at = a.body ? strstr(a.body, "\"reason\":\"") : NULL;
+    reason[0] = 0;
+    if (at)
+        sscanf(at + 10, "%31[a-z_]", reason);
+    int status = a.status;
+    raw_free(&a);
+    return status;
+}
+
+/* Sends (a fresh key each time) until the answer is this one. */
+static void await_send(struct rig *r, int shard, int status, const char *reason)
+{
+    static int n;
+    char key[32], why[32];
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    int got;
+    do {
+        snprintf(key, sizeof key, "await-%d", n++);
+        got = try_send(r, shard, key, why);
+        if (got == status && strcmp(why, reason) == 0)
+            return;
+        nanosleep(&(struct timespec){0, 20000000}, NULL); /* not faster than a caller would */
+    } while (!deadline_passed(by));
+    fail_msg("wanted %d %s, got %d %s", status, reason, got, why);
+}
+
+/* A condition that a metric or an atomic tells. */
+#define AWAIT(condition)                                                                                   \
+    do {                                                                                                   \
+        struct deadline until = deadline_in_ms(PATIENCE_MS);                                               \
+        while (!(condition)) {                                                                             \
+            assert_false(deadline_passed(until));                                                          \
+            nanosleep(&(struct timespec){0, 5000000}, NULL);                                               \
+        }                                                                                                  \
+    } while (0)
+
+/* ---- tests ---- */
+
+RT_BLOCKS
+static void a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_and_closes(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2", "uds=", "http.threads=1",
+                                        "storage.segment_bytes=4MiB"};
+    static struct raw_conn late[LATE];
+    struct rig r;
+    char body[256], text[8192], why[32];
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    struct mailbox *mb = svc_state(r.s);
+    assert_int_equal(try_send(&r, 0, "before", why), 200);
+    assert_int_equal(try_send(&r, 1, "before", why), 200);
+
+    for (int i = 0; i < LATE; i++)
+        raw_connect(&late[i], (uint16_t)svc_port(r.s));
+    move_gate(true);
+    for (int i = 0; i < LATE; i++) { /* taken while nobody knows yet that the disk hangs */
+        char key[32];
+        snprintf(key, sizeof key, "late-%d", i);
+        send_body(r.topic[0], key, body);
+        request(&r, "/v1/send", body, text, sizeof text);
+        raw_puts(&late[i], text);
+    }
+    AWAIT(atomic_load(&mb->lanes[0].jobs) >= ENOUGH);
+    await_send(&r, 0, 503, "stalled");
+    assert_int_equal(try_send(&r, 1, "meanwhile", why), 200); /* shards never wait for one another */
+    int64_t since = atomic_load(&mb->lanes[0].busy_since_ns);
+    assert_true(since != 0);
+    /* What came before the stall was noticed has waited too long as well. */
+    AWAIT(clock_mono_ns(mb->clock) - since > 2 * INT64_C(1000000) * (MAILBOX_STALL_MS + 100));
+
+    move_gate(false);
+    for (int i = 0; i < LATE; i++) { /* every one of them is answered, late */
+        struct raw_response a;
+        raw_read(&late[i], false, &a);
+        assert_true(a.status == 200 || a.status == 503);
+        raw_free(&a);
+        raw_close(&late[i]);
+    }
+    await_send(&r, 0, 503, "breaker");
+    assert_int_equal(try_send(&r, 1, "unconcerned", why), 200); /* there is a breaker per shard */
+    await_send(&r, 0, 200, "");                                 /* half open, three probes, closed */
+    for (int i = 0; i < 8; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "after-%d", i);
+        assert_int_equal(try_send(&r, 0, key, why), 200);
+    }
+    rig_close(&r);
+}
+
+/* Receives and acks until nothing is left; how many there were. */
+static int empty_topic(struct rig *r, const char *topic)
+{
+    char body[256], text[8192];
+    int n = 0;
+    for (;;) {
+        struct raw_response a;
+        snprintf(body, sizeof body, "{\"topic\":\"%s\",\"max_messages\":1}", topic);
+        request(r, "/v1/recv", body, text, sizeof text);
+        raw_once((uint16_t)svc_port(r->s), text, &a);
+        assert_int_equal(a.status, 200);
+        const char *id = strstr(a.body, "\"msg_id\":\"");
+        char path[64];
+        if (id)
+            snprintf(path, sizeof path, "/v1/ack/%.36s", id + 10);
+        raw_free(&a);
+        if (!id)
+            return n;
+        request(r, path, "", text, sizeof text);
+        raw_once((uint16_t)svc_port(r->s), text, &a);
+        assert_int_equal(a.status, 200);
+        raw_free(&a);
+        n++;
+    }
+}
+
+RT_BLOCKS
+static void memory_without_files_is_bounded_and_room_comes_back_by_itself(void **state)
+{
+    (void)state;
+    enum { CHARS = 400000, BOUND = 24 << 20, LINE = CHARS + 8192 };
+    static const char *const flags[] = {"bind=127.0.0.1:0",
+                                        "ready_shards=1",
+                                        "uds=",
+                                        "http.threads=1",
+                                        "storage.segment_bytes=4MiB",
+                                        "storage.amnesia_bytes=24MiB",
+                                        "t_replay=10ms",
+                                        "default_visibility=5s"};
+    struct rig r;
+    char *body = malloc(LINE), *text = malloc(2 * LINE);
+    assert_true(body && text);
+    rig_open(&r, false, flags, sizeof flags / sizeof *flags);
+    int accepted = 0;
+    bool quota = false;
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    while (!quota) {
+        struct raw_response a;
+        assert_false(deadline_passed(by));
+        int n = snprintf(body, LINE, "{\"topic\":\"%s\",\"idem_key\":\"fill-%d\",\"payload_b64\":\"",
+                         r.topic[0], accepted);
+        memset(body + n, 'A', CHARS);
+        strcpy(body + n + CHARS, "\"}");
+        request(&r, "/v1/send", body, text, 2 * LINE);
+        raw_once((uint16_t)svc_port(r.s), text, &a);
+        if (a.status == 200) {
+            accepted++;
+            assert_true((int64_t)accepted * (CHARS / 4 * 3) < BOUND);
+        } else { /* or the next segment is not made yet */
+            quota = a.status == 429 && strstr(a.body, "\"disk_quota\"") != NULL;
+            assert_true(quota || (a.status == 503 && strstr(a.body, "\"disk_full\"")));
+        }
+        raw_free(&a);
+    }
+    assert_true((int64_t)accepted * (CHARS / 4 * 3) > BOUND / 4); /* it is a bound, not a famine */
+    int got = empty_topic(&r, r.topic[0]); /* what waits can still be taken and settled */
+    assert_int_equal(got, accepted);
+    await_send(&r, 0, 200, "");
+    rig_close(&r);
+    free(body);
+    free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_and_closes),
+        cmocka_unit_test(memory_without_files_is_bounded_and_room_comes_back_by_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
