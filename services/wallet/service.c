@@ -178,6 +178,9 @@ static enum err open_queues(struct wallet *w, const struct wallet_config *cfg)
     enum err e = heap_init(&r->waiting, cfg->max_unsettled, cfg->max_unsettled, doubt_sooner);
     if (e == ERR_OK)
         e = svc_add_queue(w->svc, "read_tx", "read", &w->read_tx);
+    svc_show_queue(w->svc, "work_tx", "work");
+    svc_show_queue(w->svc, "events_tx", "events");
+    svc_show_queue(w->svc, "ledger_bus", "ledger_bus");
     w->n_workers = cfg->workers;
     w->workers = calloc(w->n_workers, sizeof *w->workers);
     if (!w->workers)

@@ -173,6 +173,8 @@ NODISCARD enum err svc_add_loop_task(struct svc *s, const char *name,
  */
 NODISCARD enum err svc_add_queue(struct svc *s, const char *name, const char *label,
                                  struct rt_chan **out_chan);
+/* For a declared queue that the service makes itself: queue_capacity{queue="label"} is what its row says. In hooks.open. */
+void svc_show_queue(struct svc *s, const char *name, const char *label);
 
 /* Task bodies a service may run under the name its topology gives them; arg is the struct svc. */
 NODISCARD enum err svc_health_task(struct rt_task *self, void *arg) RT_BLOCKS; /* readiness every 100 ms */

@@ -159,11 +159,23 @@ static bool label_allows(struct svc *s, const char *name, const char *value)
     return false;
 }
 
-enum err svc_add_queue(struct svc *s, const char *name, const char *label, struct rt_chan **out_chan)
+static const struct rt_topology_queue *declared(const struct svc *s, const char *name)
 {
     const struct rt_topology_queue *row = rt_topology_find_queue(&s->topology, name);
     if (!row)
         check_failed("a queue that topology.def does not declare", __FILE__, __LINE__, name);
+    return row;
+}
+
+void svc_show_queue(struct svc *s, const char *name, const char *label)
+{
+    obs_gauge_set(OBS_GAUGE_OF(s->families[SVC_M_queue_capacity], label),
+                  (double)declared(s, name)->capacity);
+}
+
+enum err svc_add_queue(struct svc *s, const char *name, const char *label, struct rt_chan **out_chan)
+{
+    const struct rt_topology_queue *row = declared(s, name);
     if (s->queue_count == SVC_QUEUES_MAX)
         return ERR_BUSY;
     struct rt_chan *chan = rt_chan_create(&(struct rt_chan_spec){
@@ -178,7 +190,7 @@ enum err svc_add_queue(struct svc *s, const char *name, const char *label, struc
         q->depth = OBS_GAUGE_OF(depth, label);
     if (dropped && label_allows(s, "queue_dropped_total", label))
         q->dropped = OBS_COUNTER_OF(dropped, label);
-    obs_gauge_set(OBS_GAUGE_OF(s->families[SVC_M_queue_capacity], label), (double)row->capacity);
+    svc_show_queue(s, name, label);
     q->high_water = OBS_GAUGE_OF(s->families[SVC_M_queue_high_water], label);
     q->rejected = OBS_COUNTER_OF(s->families[SVC_M_queue_rejected], label);
     *out_chan = chan;
