@@ -81,7 +81,7 @@ static void run_beside(void)
                                        .listen_count = 1,
                                        .routes = &set,
                                        .routes_count = 1,
-                                       .limits = svc__limits(svc_common(service))};
+                                       .limits = svc__limits(service)};
     pthread_t loop;
     CHECK(net_server_create(&config, &bare) == ERR_OK && pthread_create(&loop, NULL, bare_loop, NULL) == 0);
     printf("%d %u\n", svc_port(service), net_server_port(bare, 0));
