@@ -51,6 +51,12 @@ static enum err note_tail(void *ctx, const struct store_frame *f, struct store_p
     return ERR_OK;
 }
 
+static void sealed(void *ctx, const struct store_segment *segment)
+{
+    struct ledger *l = ctx;
+    obs_log(l->deps.log, OBS_INFO, "segment_sealed", OBS_U64("segment", segment->segment_no), OBS_END);
+}
+
 static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *ck, bool accept_damage,
                              struct ledger_replica_tail *tail,
                              struct store_journal_report *report) RT_BLOCKS
@@ -71,7 +77,8 @@ static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *c
             1, /* none is ever removed, only packed; a late checkpoint may lie in a packed one */
         .packed_pread = l->packed_pread,
         .packed_ctx = l,
-        .on_sealed = NULL,
+        .on_sealed = sealed,
+        .sealed_ctx = l,
     };
     memcpy(cfg.stream_id, l->ledger_id, 16);
     sha256_of("", 0, &cfg.resume.root); /* what the first group continues: the empty tree */

@@ -136,10 +136,12 @@ static void judge_index(struct ledger *l, struct ledger_job *job, struct ledger_
 {
     struct ledger_found f;
     if (ledger_view_find_unit(job->view, u->p.idem_key, &f)) {
-        count_lookup(l, "hot");
+        if (f.young)
+            count_lookup(l, "hot");
         judge_known(l, job, u, &f);
         return;
     }
+    count_lookup(l, "filtered");
     for (uint32_t i = 0; i < u->u.n; i++) {
         if (!ledger_view_find_entry(job->view, u->p.entries[i].id_key, &f))
             continue;

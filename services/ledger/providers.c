@@ -19,6 +19,7 @@ static const char *const drill_names[] = {"off", "timeout", "5xx", "deny"};
 struct provider {
     struct rt_breaker breaker;
     uint64_t opened;   /* how often we said so; the task's */
+    bool broken;       /* we said that it opened, and not yet that it closed; the task's */
     _Atomic int drill; /* enum ledger_drill */
     _Atomic bool http; /* settings.http, for the fast look */
     _Atomic uint64_t calls, denied, failures;
@@ -217,9 +218,21 @@ static void refuse(struct question *q, enum err err)
     settle(q);
 }
 
+/* A call that got an answer, whatever it says. */
+static void worked(struct question *q)
+{
+    struct provider *of = &q->p->of[q->which];
+    rt_breaker_success(&of->breaker, now_ns(q->p));
+    if (of->broken && rt_breaker_state(&of->breaker, now_ns(q->p)) == RT_BREAKER_CLOSED) {
+        of->broken = false;
+        obs_log(q->p->l->deps.log, OBS_INFO, "breaker_close", OBS_STR("provider", names[q->which]),
+                OBS_END);
+    }
+}
+
 static void said(struct question *q, const struct verdict *v, const char *why)
 {
-    rt_breaker_success(&q->p->of[q->which].breaker, now_ns(q->p));
+    worked(q);
     if (apply(q, v, why))
         settle(q);
     else
@@ -257,6 +270,7 @@ static void failed(struct question *q, enum err err)
     rt_breaker_failure(&of->breaker, now_ns(p));
     if (rt_breaker_opened(&of->breaker) != of->opened) {
         of->opened = rt_breaker_opened(&of->breaker);
+        of->broken = true;
         if (p->l->m[LEDGER_M_breaker_open] != NULL)
             obs_counter_inc(OBS_COUNTER_OF(p->l->m[LEDGER_M_breaker_open], names[q->which]));
         obs_log(p->l->deps.log, OBS_WARN, "breaker_open", OBS_STR("provider", names[q->which]),
@@ -311,7 +325,7 @@ static void ask(struct question *q)
     if (play_drill(q))
         return;
     if (!q->set.http) { /* it was a drill, and is over */
-        rt_breaker_success(&p->of[q->which].breaker, now_ns(p));
+        worked(q);
         settle(q);
         return;
     }

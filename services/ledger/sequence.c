@@ -273,6 +273,8 @@ static struct ledger_job *expire_due(struct ledger *l, uint64_t now_ms)
     atomic_fetch_add_explicit(&l->inflight_bytes, job->payload_bytes + GROUP_PADDING, memory_order_release);
     if (l->m[LEDGER_M_holds_expired] != NULL)
         obs_counter_add(obs_counter(l->m[LEDGER_M_holds_expired]), job->n_units);
+    obs_log(l->deps.log, OBS_INFO, "holds_expired", OBS_U64("n", job->n_units),
+            OBS_U64("ledger_ms", now_ms), OBS_END);
     return job;
 }
 

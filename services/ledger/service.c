@@ -224,6 +224,7 @@ static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
     s->cause_warn = obs_health_add(h, "commit_queue", OBS_SOFT);
     s->cause_replica = obs_health_add(h, "replica", OBS_HARD);
     s->cause_checkpoint = obs_health_add(h, "checkpoint", OBS_SOFT);
+    s->cause_clock = obs_health_add(h, "clock", OBS_SOFT);
     struct ledger_settings set;
     settings_from(svc, cfg, &set);
     char why[LEDGER_WHY_MAX] = "";
@@ -342,6 +343,15 @@ static void service_drain_step(struct svc *svc, void *state, int step)
     }
 }
 
+static void service_rejected(struct svc *svc, void *state, enum net_reject why)
+{
+    (void)svc;
+    struct ledger_service *s = state;
+    if (why == NET_REJECT_READ_TIMEOUT || why == NET_REJECT_WRITE_TIMEOUT)
+        obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_io_timeouts],
+                                       why == NET_REJECT_READ_TIMEOUT ? "read" : "write"));
+}
+
 /* Prevalidators and sequencer share one time, the committer has its own; the rest has what the drain as a whole leaves. */
 static int64_t service_drain_step_ms(struct svc *svc, void *state, int step)
 {
@@ -363,6 +373,19 @@ static int64_t service_drain_step_ms(struct svc *svc, void *state, int step)
         return 0;
     }
     return left_ms > 0 ? left_ms : 1;
+}
+
+enum { CLOCK_BEHIND_MS = 5 * 60 * 1000 };
+
+/* Ledger time never goes back and follows the wall clock slowly: when that is far behind, somebody should look at it. */
+static void look_at_clock(struct svc *svc, struct ledger_service *s)
+{
+    int64_t ledger_ms = (int64_t)atomic_load(&s->l->ledger_ms);
+    int64_t behind_ms = ledger_ms - svc_clock(svc)->wall_ms(svc_clock(svc)->ctx);
+    bool ok = behind_ms <= CLOCK_BEHIND_MS;
+    if (!ok && obs_health_ok(svc_health(svc), s->cause_clock))
+        obs_log(svc_log(svc), OBS_WARN, "clock_behind", OBS_I64("ms", behind_ms), OBS_END);
+    obs_health_set(svc_health(svc), s->cause_clock, ok);
 }
 
 static void service_readiness(struct svc *svc, void *state)
@@ -389,6 +412,7 @@ static void service_readiness(struct svc *svc, void *state)
     }
     obs_health_set(h, s->cause_replica, ledger_replica_ready(l));
     obs_health_set(h, s->cause_checkpoint, !atomic_load(&l->checkpoint_failing));
+    look_at_clock(svc, s);
     obs_tracer_sample_all(svc_tracer(svc), ledger_safe_cause(l) != CAUSE_NONE);
     ledger_direct_tick(s);
 }
@@ -500,6 +524,7 @@ const struct svc_def ledger_svc = {
     .oap_app = NET_OAP_LEDGER,
     .hooks = {.open = service_open,
               .start = service_start,
+              .rejected = service_rejected,
               .drain_step = service_drain_step,
               .drain_step_ms = service_drain_step_ms,
               .readiness = service_readiness,

@@ -31,7 +31,7 @@ struct ledger_service {
     int64_t drain_began_ns;         /* supervisor only */
     bool committer_done;            /* it ended as it should: a clean stop */
     size_t cause_safe, cause_backpressure, cause_lag, cause_disk, cause_kms, cause_policy, cause_wallet,
-        cause_warn, cause_checkpoint, cause_replica;
+        cause_warn, cause_checkpoint, cause_replica, cause_clock;
     struct rt_lock note_lock; /* guards notes */
     struct {
         uint64_t size;

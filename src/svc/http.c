@@ -96,6 +96,8 @@ static void on_reject(void *ctx, enum net_reject why)
 {
     struct svc *s = ctx;
     obs_counter_inc(obs_counter_nth(s->families[SVC_M_http_rejects], (size_t)why));
+    if (s->def->hooks.rejected)
+        s->def->hooks.rejected(s, s->state, why);
 }
 
 static void on_conn(void *ctx, int delta)

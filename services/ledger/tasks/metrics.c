@@ -3,6 +3,15 @@
 #include "rt/task.h"
 #include "services/ledger/service.h"
 
+static void sample_streams(struct ledger_service *s)
+{
+    struct obs_family *m = s->l->m[LEDGER_M_subscribers];
+    uint32_t all = atomic_load(&s->n_streams), events = atomic_load(&s->l->event_subscribers);
+    obs_gauge_set(OBS_GAUGE_OF(m, "events"), (double)events);
+    obs_gauge_set(OBS_GAUGE_OF(m, "roots"),
+                  (double)(all > events ? all - events : 0)); /* two words, read one after the other */
+}
+
 static void sample(struct ledger *l) RT_BLOCKS
 {
     struct ledger_counts n = ledger_state_counts(l->state);
@@ -29,6 +38,7 @@ enum err ledger_metrics_run(struct rt_task *self, void *arg)
     do {
         rt_task_beat(self);
         sample(s->l);
+        sample_streams(s);
         svc_export_traces(s->svc);
     } while (rt_interval_wait(&tick, self) == ERR_OK);
     return ERR_OK;
