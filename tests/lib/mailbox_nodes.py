@@ -18,7 +18,7 @@ import tempfile
 import time
 
 from mailbox_load import Client, Load, millis
-from replica_rig import RON, Postgres, free_port, say, until
+from replica_rig import RON, Postgres, Proxy, free_port, say, until
 
 
 class Node:
@@ -28,11 +28,22 @@ class Node:
         self.base = free_port(40)
         self.port = self.base + 30
         self.process = None
+        self.proxies = []  # between it and PostgreSQL's servers
+
+    def dsn(self):
+        if not self.proxies:
+            return self.rig.pg.dsn
+        return "host=127.0.0.1,127.0.0.1,127.0.0.1 port=" + ",".join(str(p.port) for p in self.proxies) + " dbname=ron user=ron"
+
+    def cut(self, off=True):
+        """Nothing passes between it and PostgreSQL, and nobody is told."""
+        for p in self.proxies:
+            p.cut = off
 
     def start(self, wait=True):
         with open(self.log, "a") as out:
             self.process = subprocess.Popen(
-                [RON, "mailbox", "--data", self.data, "--base-port", str(self.base), "--replica.dsn=" + self.rig.pg.dsn, "--replica.node=" + self.name,
+                [RON, "mailbox", "--data", self.data, "--base-port", str(self.base), "--replica.dsn=" + self.dsn(), "--replica.node=" + self.name,
                  "--replica.lease=" + self.rig.lease, "--replica.timeout=2s", "--ready_shards=4", "--max_attempts=100", "--t_replay=60s",
                  "--backoff_base=5ms", "--backoff_max=20ms", *self.flags], stdout=out, stderr=out)
         if wait:
@@ -87,13 +98,15 @@ class Node:
 
 
 class Rig:
-    def __init__(self, names=("a", "b"), lease="1s", flags=(), shards=4, start=None):
+    def __init__(self, names=("a", "b"), lease="1s", flags=(), shards=4, start=None, proxies=False):
         self.dir = tempfile.mkdtemp(prefix="ron-nodes-", dir="/tmp")
         os.chmod(self.dir, 0o711)
         self.lease, self.shards, self.nodes, self.pg, self.load = lease, shards, [], None, None
         try:
             self.pg = Postgres(os.path.join(self.dir, "pg"))
             self.nodes = [Node(self, name, *flags) for name in names]
+            for n in self.nodes if proxies else []:
+                n.proxies = [Proxy(self.pg.port + i) for i in range(3)]
             self.nodes[0].start()
             for n in self.nodes[1:start]:
                 self.join(n)
@@ -198,6 +211,8 @@ class Rig:
                 n.process.kill()
                 n.process.wait()
                 n.process = None
+            for p in n.proxies:
+                p.ended = True
         if self.pg:
             self.pg.stop()
         shutil.rmtree(self.dir, ignore_errors=True)
