@@ -1,6 +1,7 @@
 #include "services/ledger/files.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -133,6 +134,18 @@ static const struct json_field clean_fields[] = {
     JSON_REQ(struct ledger_clean, seq, JSON_KIND_U64),
     JSON_END,
 };
+
+struct store_segment *ledger_segments(struct ledger *l, size_t *out_n)
+{
+    enum { MORE = 8 }; /* it may grow between the two looks */
+    size_t room = store_journal_segments(l->sink->journal, NULL, 0) + MORE;
+    struct store_segment *v = malloc(room * sizeof *v);
+    if (v == NULL)
+        return NULL;
+    size_t n = store_journal_segments(l->sink->journal, v, room);
+    *out_n = n < room ? n : room;
+    return v;
+}
 
 enum err ledger_clean_read(struct ledger *l, struct ledger_clean *out)
 {

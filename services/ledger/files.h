@@ -27,6 +27,9 @@ NODISCARD enum err ledger_superblock_open(struct ledger *l, struct ledger_superb
 /* Opens the signing key, or makes one (0600). ERR_CONFLICT when it is for another origin. */
 NODISCARD enum err ledger_key_open(struct ledger *l, const char *origin) RT_BLOCKS;
 
+/* All segments of the journal, oldest first, to be freed; NULL without memory. */
+struct store_segment *ledger_segments(struct ledger *l, size_t *out_n);
+
 struct ledger_clean {
     bool there;
     uint64_t seq, group_no;

@@ -123,13 +123,14 @@ static const struct json_field safe_mode_fields[] = {
 /* After damage that scrub found: is everything readable again? */
 static bool whole_again(struct ledger *l) RT_BLOCKS
 {
-    struct store_segment v[256];
-    size_t n = store_journal_segments(l->sink->journal, v, 256);
+    size_t n = 0;
+    struct store_segment *v = ledger_segments(l, &n);
     struct store_journal_report rep;
-    for (size_t i = 0; i < n && i < 256; i++)
-        if (store_journal_scan(l->sink->journal, v[i].segment_no, NULL, NULL, &rep) == ERR_CORRUPT)
-            return false;
-    return true;
+    bool whole = v != NULL;
+    for (size_t i = 0; whole && i < n; i++)
+        whole = store_journal_scan(l->sink->journal, v[i].segment_no, NULL, NULL, &rep) != ERR_CORRUPT;
+    free(v);
+    return whole;
 }
 
 static void run_safe_mode(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
@@ -195,16 +196,20 @@ void ledger_admin_checkpoint(struct net_req *rq, void *ctx)
 static void run_journal(struct ledger_service *s, struct ledger_read *r)
 {
     struct ledger_http_read *h = (struct ledger_http_read *)r;
-    struct store_segment v[1024];
-    size_t n = store_journal_segments(s->l->sink->journal, v, 1024);
+    size_t n = 0;
+    struct store_segment *v = ledger_segments(s->l, &n);
     struct buf b;
     struct json_w w;
-    buf_init(&b, 1 << 20);
+    if (v == NULL) {
+        net_reply_problem(h->rq, ERR_BUSY, "no memory");
+        return;
+    }
+    buf_init(&b, 16 << 20);
     json_w_init(&w, &b);
     json_obj_begin(&w);
     json_key(&w, "segments");
     json_arr_begin(&w);
-    for (size_t i = 0; i < n && i < 1024; i++) {
+    for (size_t i = 0; i < n; i++) {
         json_obj_begin(&w);
         json_put_u64(&w, "segment", v[i].segment_no);
         json_put_u64(&w, "first_seq", v[i].first_seq);
@@ -217,6 +222,7 @@ static void run_journal(struct ledger_service *s, struct ledger_read *r)
     json_obj_end(&w);
     net_reply_json(h->rq, 200, buf_bytes(&b));
     buf_fini(&b);
+    free(v);
 }
 
 void ledger_admin_journal(struct net_req *rq, void *ctx)
@@ -255,10 +261,10 @@ static enum err snapshot(struct ledger_service *s, const char *dir,
 {
     struct ledger *l = s->l;
     char path[STORE_PATH_MAX], from[STORE_PATH_MAX], journal[STORE_PATH_MAX], note[NOTE_MAX];
-    struct store_segment v[1024];
-    size_t n = store_journal_segments(l->sink->journal, v, 1024), len;
+    size_t n = 0, len;
+    struct store_segment *v = ledger_segments(l, &n);
     store_path_join(journal, dir, "journal");
-    enum err err = store_disk_mkdirs(l->deps.disk, journal);
+    enum err err = v == NULL ? ERR_NO_MEMORY : store_disk_mkdirs(l->deps.disk, journal);
     store_path_join(from, l->set.dir, "SUPERBLOCK");
     store_path_join(path, dir, "SUPERBLOCK");
     if (err == ERR_OK)
@@ -268,7 +274,7 @@ static enum err snapshot(struct ledger_service *s, const char *dir,
     store_path_join(path, dir, "checkpoint");
     if (err == ERR_OK)
         err = store_file_replace(l->deps.disk, path, bytes_of(note, len));
-    for (size_t i = 0; err == ERR_OK && i < n && i < 1024; i++) {
+    for (size_t i = 0; err == ERR_OK && i < n; i++) {
         char name[40];
         struct store_stat st;
         snprintf(name, sizeof name, "journal/%08u.seg", v[i].segment_no);
@@ -282,6 +288,7 @@ static enum err snapshot(struct ledger_service *s, const char *dir,
         if (err == ERR_OK)
             err = copy_file(l, from, path, st.bytes);
     }
+    free(v);
     return err;
 }
 

@@ -1,8 +1,10 @@
 /* Keeps a spare segment ready, packs what is sealed, and reads it again in peace: damage is found before it is needed. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "rt/task.h"
+#include "services/ledger/files.h"
 #include "services/ledger/segz.h"
 #include "services/ledger/service.h"
 #include "store/file_replace.h"
@@ -25,26 +27,47 @@ static bool keep_spare(struct ledger *l) RT_BLOCKS
     return true;
 }
 
+struct keeper {
+    uint32_t packed_below; /* all segments before this one are packed */
+    size_t seen;           /* with so many segments, replayed from there, there was nothing to pack */
+    uint32_t seen_from;
+    size_t next_scrub;
+};
+
 /* A generation that is still in memory must not have its segment packed under it: reads go by position, which stays. */
-static bool pack_one(struct ledger *l) RT_BLOCKS
+static bool pack_one(struct ledger *l, struct keeper *k) RT_BLOCKS
 {
-    struct store_segment v[256];
-    size_t n = store_journal_segments(l->sink->journal, v, 256);
-    n = n > 256 ? 256 : n;
+    uint32_t replayed_from = atomic_load_explicit(&l->checkpoint_segment, memory_order_acquire);
+    size_t n = store_journal_segments(l->sink->journal, NULL, 0);
+    if (n == k->seen && replayed_from == k->seen_from)
+        return false;
+    struct store_segment *v = ledger_segments(l, &n);
+    if (v == NULL)
+        return false;
     char path[STORE_PATH_MAX], dir[STORE_PATH_MAX];
     struct store_stat st;
+    bool packed = false, tried = false;
     store_path_join(dir, l->set.dir, "journal");
-    uint32_t replayed_from = atomic_load_explicit(&l->checkpoint_segment, memory_order_acquire);
-    for (size_t i = 0; i + 1 + KEEP_UNPACKED < n && v[i].segment_no < replayed_from; i++) {
-        store_journal_segment_path(path, dir, v[i].segment_no);
-        if (!v[i].sealed || store_disk_stat(l->deps.disk, path, &st) != ERR_OK)
+    for (size_t i = 0; !tried && i + 1 + KEEP_UNPACKED < n && v[i].segment_no < replayed_from; i++) {
+        if (v[i].segment_no < k->packed_below || !v[i].sealed)
             continue;
-        enum err err = ledger_segz_pack(l, v[i].segment_no);
-        obs_log(l->deps.log, err == ERR_OK ? OBS_INFO : OBS_WARN, "segment_packed",
-                OBS_U64("segment", v[i].segment_no), OBS_ERR(err), OBS_END);
-        return err == ERR_OK;
+        store_journal_segment_path(path, dir, v[i].segment_no);
+        if (store_disk_stat(l->deps.disk, path, &st) == ERR_OK) {
+            enum err err = ledger_segz_pack(l, v[i].segment_no);
+            obs_log(l->deps.log, err == ERR_OK ? OBS_INFO : OBS_WARN, "segment_packed",
+                    OBS_U64("segment", v[i].segment_no), OBS_ERR(err), OBS_END);
+            packed = err == ERR_OK;
+            tried = true;
+        }
+        if (!tried || packed)
+            k->packed_below = v[i].segment_no + 1;
     }
-    return false;
+    free(v);
+    if (!packed) { /* nothing to pack, or it failed: tried again when something has changed */
+        k->seen = n;
+        k->seen_from = replayed_from;
+    }
+    return packed;
 }
 
 struct scrub {
@@ -70,20 +93,21 @@ static enum err scrub_pace(void *ctx, const struct store_frame *f, struct store_
     return ERR_OK;
 }
 
-static void scrub_next(struct rt_task *self, struct ledger *l, uint32_t *next) RT_BLOCKS
+static void scrub_next(struct rt_task *self, struct ledger *l, struct keeper *k) RT_BLOCKS
 {
-    struct store_segment v[256];
-    size_t n = store_journal_segments(l->sink->journal, v, 256);
-    n = n > 256 ? 256 : n;
-    if (n < 2 || l->set.scrub_rate == 0)
+    size_t n = 0;
+    struct store_segment *v = l->set.scrub_rate == 0 ? NULL : ledger_segments(l, &n);
+    if (v == NULL || n < 2) {
+        free(v);
         return;
-    if (*next >= n - 1)
-        *next = 0;
+    }
+    if (k->next_scrub >= n - 1)
+        k->next_scrub = 0;
+    uint32_t segment = v[k->next_scrub++].segment_no;
+    free(v);
     struct scrub s = {l, self, 0};
     struct store_journal_report rep = {0};
-    uint32_t segment = v[*next].segment_no;
     enum err err = store_journal_scan(l->sink->journal, segment, scrub_pace, &s, &rep);
-    (*next)++;
     if (err != ERR_CORRUPT)
         return;
     memcpy(l->bad_file, rep.bad_file, sizeof l->bad_file);
@@ -95,7 +119,7 @@ enum err ledger_segment_keeper_run(struct rt_task *self, void *arg)
 {
     struct ledger_service *s = arg;
     struct ledger *l = s->l;
-    uint32_t next_scrub = 0;
+    struct keeper k = {0};
     int64_t scrubbed_ns = 0, busy_ns = os_now_ns();
     int64_t tick_ms = TICK_MS;
     while (rt_task_sleep(self, deadline_in_ms(tick_ms)) == ERR_OK) {
@@ -107,10 +131,10 @@ enum err ledger_segment_keeper_run(struct rt_task *self, void *arg)
         tick_ms = os_now_ns() - busy_ns < QUIET_AFTER_MS * INT64_C(1000000) ? TICK_MS : QUIET_TICK_MS;
         if (ledger_safe_cause(l) != CAUSE_NONE || l->set.amnesia)
             continue;
-        if (l->set.compress && pack_one(l))
+        if (l->set.compress && pack_one(l, &k))
             continue;
         if (now - scrubbed_ns > INT64_C(1000000000)) {
-            scrub_next(self, l, &next_scrub);
+            scrub_next(self, l, &k);
             scrubbed_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
         }
     }
