@@ -17,7 +17,13 @@
 
 #include "services/mailbox/tasks/worker_internal.h"
 
-enum { IDLE_WAIT_MS = 250, SHARED_WAIT_MS = 2, RETENTION_TOPICS_PER_S = 1000, SEND_AHEAD = 8 };
+enum {
+    IDLE_WAIT_MS = 250,
+    SHARED_WAIT_MS = 2,
+    RETENTION_TOPICS_PER_S = 1000,
+    SEND_AHEAD = 8,
+    SLOT_LOOK_US = 1000
+};
 
 /* ---- sends ---- */
 
@@ -310,6 +316,8 @@ static int64_t wait_us(const struct mailbox_lane *l, struct mailbox_now now)
     int64_t until = now.mono_us + IDLE_WAIT_MS * 1000, due = mailbox_shard_next_due(s);
     if (l->fair.jobs || l->operators || l->unfinished || l->more_ticks || l->reclaim.busy)
         return 0;
+    if (due <= now.mono_us) /* its slot has begun, and what is in it may be due in any of its 10 ms */
+        due = now.mono_us + SLOT_LOOK_US;
     if (due < until)
         until = due;
     if (s->group.n && s->lazy_since_us + mailbox_config(l->mb)->lazy_flush * 1000 < until)
