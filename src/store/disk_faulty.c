@@ -112,22 +112,38 @@ void store_disk_faulty_plan(struct store_disk *d, const struct store_fault_plan 
 
 uint64_t store_disk_faulty_calls(const struct store_disk *d)
 {
-    return faulty_of(d)->calls;
+    struct faulty *x = faulty_of(d);
+    rt_lock_take(&x->mem.lock);
+    uint64_t calls = x->calls;
+    rt_lock_release(&x->mem.lock);
+    return calls;
 }
 
 uint64_t store_disk_faulty_writes(const struct store_disk *d)
 {
-    return faulty_of(d)->writes;
+    struct faulty *x = faulty_of(d);
+    rt_lock_take(&x->mem.lock);
+    uint64_t writes = x->writes;
+    rt_lock_release(&x->mem.lock);
+    return writes;
 }
 
 bool store_disk_faulty_fired(const struct store_disk *d)
 {
-    return faulty_of(d)->fired;
+    struct faulty *x = faulty_of(d);
+    rt_lock_take(&x->mem.lock);
+    bool fired = x->fired;
+    rt_lock_release(&x->mem.lock);
+    return fired;
 }
 
 bool store_disk_faulty_is_down(const struct store_disk *d)
 {
-    return faulty_of(d)->mem.down;
+    struct faulty *x = faulty_of(d);
+    rt_lock_take(&x->mem.lock);
+    bool down = x->mem.down;
+    rt_lock_release(&x->mem.lock);
+    return down;
 }
 
 void store_disk_faulty_cut(struct store_disk *d)
