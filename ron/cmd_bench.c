@@ -329,8 +329,8 @@ static void wallet_print(const struct load_wallet_result *r, const struct load_w
            s->balances ? "balances" : "transfers", r->seconds);
     print_times(&r->good);
     printf("errors    %llu; refused for now %llu times, %llu connections lost\n",
-           (unsigned long long)(r->other + r->conflict),
-           (unsigned long long)(r->busy + r->unavailable + r->draining), (unsigned long long)r->cut);
+           (unsigned long long)r->other + r->conflict,
+           (unsigned long long)r->busy + r->unavailable + r->draining, (unsigned long long)r->cut);
     if (checked)
         printf("history   acknowledged %llu, found %llu, doubled %llu; %llu more whose answers were lost\n",
                (unsigned long long)b->acknowledged,

@@ -16,7 +16,7 @@ static uint8_t *put_named(uint8_t *p, unsigned field, const char *head, uint64_t
 {
     char text[64];
     size_t n = strlen(head);
-    memcpy(text, head, n);
+    memcpy(text, head, n + 1);
     n += str_format_u64(v, text + n);
     return wire_put_bytes(p, field, text, n);
 }

@@ -13,7 +13,7 @@
 
 enum { READ_BYTES = 1 << 18, EVENTS = 256, NONE = -1 };
 static const int64_t ms_ns = 1000000, second_ns = 1000000000;
-static const int64_t again_ns = 5 * 1000000, reopen_ns = 50 * 1000000;
+static const int64_t again_ns = 5000000, reopen_ns = 50000000;
 
 enum slot_state {
     IDLE,

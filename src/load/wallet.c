@@ -17,7 +17,7 @@
 
 enum { DEPTH_MAX = 32, IN_MAX = 32768, OUT_MAX = DEPTH_MAX * 1024, KEPT = 8 };
 
-static const int64_t reopen_ns = 50 * 1000000;
+static const int64_t reopen_ns = 50000000;
 
 enum kind { PAY, REPEAT, THIEF, BALANCE };
 
