@@ -174,21 +174,6 @@ void mailbox_lane_unload(struct mailbox_lane *l)
     atomic_store(&l->drop_ok, 0);
 }
 
-bool mailbox_lane_pin(struct mailbox_lane *l)
-{
-    atomic_fetch_add(&l->pins,
-                     1); /* before the look at the stage; the worker looks at pins after it moved on */
-    if (atomic_load(&l->stage) == MAILBOX_HERE)
-        return true;
-    mailbox_lane_unpin(l);
-    return false;
-}
-
-void mailbox_lane_unpin(struct mailbox_lane *l)
-{
-    atomic_fetch_sub(&l->pins, 1);
-}
-
 static void give_back(void *item, void *arg)
 {
     (void)arg;
@@ -233,9 +218,7 @@ enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now)
         obs_hist_observe(obs_hist(mb->m[MAILBOX_M_group_bytes]), (double)bytes);
         atomic_store(&l->active_segment, l->log.active_segment);
     } else if (e == ERR_FENCED) {
-        int here = MAILBOX_HERE;
-        atomic_store(&l->lost, true);
-        atomic_compare_exchange_strong(&l->stage, &here, MAILBOX_GOING);
+        (void)mailbox_presence_lose(&l->presence);
         obs_log(svc_log(mb->svc), OBS_WARN, "shard.fenced", OBS_U64("shard", l->no),
                 OBS_STR("why", store_sink_replica_why(l->log.sink)), OBS_END);
     } else if (e != ERR_NO_SPACE) {

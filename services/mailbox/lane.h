@@ -10,6 +10,7 @@
 #include "rt/breaker.h"
 #include "services/mailbox/job.h"
 #include "services/mailbox/log.h"
+#include "services/mailbox/presence.h"
 
 struct rt_chan;
 struct mailbox;
@@ -34,9 +35,6 @@ struct mailbox_keeping {
     bool looked; /* at the files there are, when the shard came for the incarnation-th time */
     unsigned incarnation;
 };
-
-/* Where the shard is; replica.h says who moves it on. Alone it is always here. */
-enum mailbox_stage { MAILBOX_HERE, MAILBOX_AWAY, MAILBOX_COMING, MAILBOX_GOING };
 
 /* The shard keeper's own: the lease. */
 struct mailbox_tenure {
@@ -83,11 +81,9 @@ struct mailbox_lane {
     struct mailbox_tenure tenure;   /* the shard keeper's own */
     bool loaded;                    /* worker's: shard and log are there */
 
-    /* The shard on several nodes. stage and pins are both sequentially consistent: whoever pinned it is seen by whoever drops it. */
-    atomic_int stage;
-    atomic_uint pins;               /* others that read from its journal */
+    /* The shard on several nodes. */
+    struct mailbox_presence presence;
     atomic_uint incarnation;        /* how often it came */
-    atomic_bool lost;               /* its epoch is over */
     atomic_int refused;             /* it could not be loaded: enum err; 0 = it could */
     _Atomic uint64_t epoch;         /* of the lease, for the worker; written before the stage */
     _Atomic uint64_t trim_to;       /* the rebalancer's wish: no group up to this one is needed */
@@ -121,9 +117,6 @@ void mailbox_lane_unload(
     struct mailbox_lane *l) RT_BLOCKS; /* nobody has it pinned; also after a failed load */
 /* Both, for a mailbox that is alone. */
 NODISCARD enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t no) RT_BLOCKS;
-/* False: the shard is not here. Otherwise its journal stays until it is unpinned. */
-bool mailbox_lane_pin(struct mailbox_lane *l);
-void mailbox_lane_unpin(struct mailbox_lane *l);
 void mailbox_lane_close(struct mailbox_lane *l) RT_BLOCKS;
 /* Writes the group; ERR_OK, ERR_NO_SPACE (nothing happened), ERR_FENCED (it is another node's and goes), or the lane is read-only from now on. */
 NODISCARD enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS;

@@ -113,7 +113,7 @@ static enum err open_lanes(struct mailbox *mb) RT_BLOCKS
     enum err e = ERR_OK;
     for (uint16_t i = 0; mb->replica && e == ERR_OK && i < mb->shards; i++) {
         e = mailbox_lane_init(mb, &mb->lanes[i], i);
-        atomic_store(&mb->lanes[i].stage, MAILBOX_AWAY); /* the shard keeper sees which are ours */
+        mailbox_presence_begin_away(&mb->lanes[i].presence); /* the shard keeper sees which are ours */
     }
     if (mb->replica)
         return e;

@@ -5,12 +5,8 @@
  * epoch. A node has the shards whose leases it holds; for the others it says who has them. PostgreSQL is the truth; the journal on
  * a node's disk is a copy, so that bodies are read from there and a shard that comes back only needs the rows it missed.
  *
- *            shard keeper                     worker                      shard keeper
- *   AWAY ──lease taken──► COMING ──copy made equal, state built──► HERE ──share is over──► GOING
- *     ▲                      └─ cannot ─┐                           │ fenced                 │
- *     └─────────────────────────────────┴────── worker: state dropped ◄──────────────────────┘
- *
- * The stage is moved by those two alone; everybody else pins a lane (mailbox_lane_pin) while it reads from its journal.
+ * The shard keeper takes and gives back leases, the shard's worker makes the copy equal and builds the state, or drops it; presence.h
+ * says how they meet. Everybody else pins a shard while it reads from its journal.
  *
  * Threads     open, close: the service's. load: the lane's worker. owner and list: anybody. The rest is the shard keeper's.
  */

@@ -94,7 +94,7 @@ static enum err ask_stage(const struct mailbox_job *j, enum mailbox_why *out_why
     struct mailbox_lane *l = j->lane;
     if (!l->mb->replica || j->kind == MAILBOX_JOB_RELEASE || j->kind == MAILBOX_JOB_STREAM_CLOSE)
         return ERR_OK;
-    if (atomic_load(&l->stage) != MAILBOX_HERE) {
+    if (!mailbox_presence_is_here(&l->presence)) {
         *out_why = MAILBOX_WHY_ELSEWHERE;
         return ERR_NOT_OWNER;
     }

@@ -14,10 +14,10 @@ enum { BODY_MAX = 1 << 20 };
 static void put_journal(struct json_w *w, struct mailbox_lane *l)
 {
     struct store_journal_stats st;
-    if (!mailbox_lane_pin(l))
+    if (!mailbox_presence_pin(&l->presence))
         return;
     store_journal_stats(l->log.journal, &st);
-    mailbox_lane_unpin(l);
+    mailbox_presence_unpin(&l->presence);
     json_put_u64(w, "segment", atomic_load(&l->active_segment));
     json_put_u64(w, "groups", st.frames);
     json_put_bool(w, "direct_io", st.direct);
@@ -30,7 +30,7 @@ static void put_owner(struct json_w *w, struct mailbox *mb, struct mailbox_lane 
     if (!mb->replica)
         return;
     bool known = mailbox_replica_owner(mb, l->no, &o);
-    json_put_cstr(w, "stage", stages[atomic_load(&l->stage)]);
+    json_put_cstr(w, "stage", stages[mailbox_presence_stage(&l->presence)]);
     json_put_u64(w, "epoch", o.epoch);
     if (known) {
         json_put_cstr(w, "node", o.node);

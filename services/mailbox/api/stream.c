@@ -138,7 +138,7 @@ static void on_timer(struct net_timer *t)
         close_stream(st, "draining");
     else if (atomic_load(&st->close_job.lane->readonly))
         close_stream(st, "safe_mode");
-    else if (atomic_load(&st->close_job.lane->stage) != MAILBOX_HERE)
+    else if (!mailbox_presence_is_here(&st->close_job.lane->presence))
         close_stream(st, "moved");
     if (!st->closing && now >= st->judge_at_ns) {
         struct auth_want want = {

@@ -34,15 +34,15 @@ static enum err refuse_all(struct mailbox_lane *l, int64_t wait_us) RT_BLOCKS
 static void arrive(struct mailbox_lane *l) RT_BLOCKS
 {
     enum err e = mailbox_replica_load(l);
-    if (e == ERR_OK && !atomic_load(&l->lost)) {
+    if (e == ERR_OK && !mailbox_presence_is_lost(&l->presence)) {
         atomic_fetch_add(&l->incarnation, 1);
         mailbox_worker__publish(l);
-        atomic_store(&l->stage, MAILBOX_HERE);
+        mailbox_presence_arrived(&l->presence);
         return;
     }
     mailbox_lane_unload(l);
     atomic_store(&l->refused, (int)e);
-    atomic_store(&l->stage, MAILBOX_AWAY);
+    mailbox_presence_left(&l->presence);
 }
 
 /* Everything that waits for this shard is told to go elsewhere, and what was done for it is written, unless it is another's already. */
@@ -73,22 +73,22 @@ static void let_go(struct mailbox_lane *l) RT_BLOCKS
 static void depart(struct mailbox_lane *l) RT_BLOCKS
 {
     let_go(l);
-    if (atomic_load(&l->pins) > 0)
+    if (!mailbox_presence_unread(&l->presence))
         return; /* somebody reads from its journal; soon */
     mailbox_worker__tell_events(l);
     mailbox_worker__count_up(l);
     mailbox_lane_unload(l);
-    atomic_store(&l->stage, MAILBOX_AWAY);
+    mailbox_presence_left(&l->presence);
 }
 
 enum err mailbox_worker__elsewhere(struct mailbox_lane *l, int64_t wait_most_us)
 {
     int64_t wait = AWAY_WAIT_MS * 1000 < wait_most_us ? AWAY_WAIT_MS * 1000 : wait_most_us;
-    int stage = atomic_load(&l->stage);
+    enum mailbox_stage stage = mailbox_presence_stage(&l->presence);
     if (stage == MAILBOX_COMING)
         arrive(l);
     else if (stage == MAILBOX_GOING)
         depart(l);
     enum err e = refuse_all(l, stage == MAILBOX_AWAY ? wait : 1000);
-    return e == ERR_CLOSED && atomic_load(&l->stage) != MAILBOX_AWAY ? ERR_OK : e;
+    return e == ERR_CLOSED && mailbox_presence_stage(&l->presence) != MAILBOX_AWAY ? ERR_OK : e;
 }

@@ -54,7 +54,7 @@ static void look_around(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
 /* False: the shard is not here. Otherwise it stays until it is unpinned, and its files are known. */
 static bool pin(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
 {
-    if (!mailbox_lane_pin(l))
+    if (!mailbox_presence_pin(&l->presence))
         return false;
     if (!l->keeping.looked || l->keeping.incarnation != atomic_load(&l->incarnation))
         look_around(mb, l);
@@ -261,7 +261,7 @@ static void look_after_spares(struct mailbox *mb) RT_BLOCKS
             continue;
         watch_seals(mb, &mb->lanes[i]);
         spare(mb, &mb->lanes[i]);
-        mailbox_lane_unpin(&mb->lanes[i]);
+        mailbox_presence_unpin(&mb->lanes[i].presence);
     }
 }
 
@@ -287,7 +287,7 @@ static enum err scrub_frame(void *ctx, const struct store_frame *f, struct store
         s->since_sleep = 0;
         rt_task_beat(s->self);
         look_after_spares(s->mb); /* they do not wait for a slow scrub */
-        if (atomic_load(&s->lane->stage) != MAILBOX_HERE)
+        if (!mailbox_presence_is_here(&s->lane->presence))
             return ERR_CANCELED; /* another node waits for it */
         if (rt_task_stopping(s->self) || rt_task_sleep(s->self, deadline_in_ms(pause_ms)) != ERR_OK)
             return ERR_CANCELED;
@@ -342,13 +342,13 @@ static void show_bytes(struct mailbox *mb)
     double seg = 0, idx = 0, live = 0;
     for (uint16_t i = 0; i < mb->shards; i++) {
         struct mailbox_lane *l = &mb->lanes[i];
-        if (!mailbox_lane_pin(l))
+        if (!mailbox_presence_pin(&l->presence))
             continue;
         seg +=
             (double)(store_journal_segments(l->log.journal, NULL, 0) * mailbox_config(mb)->segment_bytes);
         idx += (double)l->keeping.idx_bytes;
         live += (double)atomic_load(&l->live_bytes);
-        mailbox_lane_unpin(l);
+        mailbox_presence_unpin(&l->presence);
     }
     obs_gauge_set(OBS_GAUGE_OF(mb->m[MAILBOX_M_storage_bytes], "seg"), seg);
     obs_gauge_set(OBS_GAUGE_OF(mb->m[MAILBOX_M_storage_bytes], "idx"), idx);
@@ -361,7 +361,7 @@ static void look_after(struct mailbox *mb, struct mailbox_lane *l, bool all, str
         return;
     if (all || atomic_load(&l->log.built))
         keep(mb, l, self);
-    mailbox_lane_unpin(l);
+    mailbox_presence_unpin(&l->presence);
 }
 
 enum err mailbox_rebalancer_run(struct rt_task *self, void *arg)

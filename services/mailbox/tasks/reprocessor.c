@@ -71,14 +71,14 @@ static enum err read_record(struct mailbox_lane *l, const struct mailbox_dead *d
     size_t pos = 0;
     if (d->segment == MAILBOX_SEGMENT_PENDING)
         return ERR_NOT_FOUND;
-    if (!mailbox_lane_pin(l))
+    if (!mailbox_presence_pin(&l->presence))
         return ERR_NOT_FOUND;
     enum err e = store_journal_pread(l->log.journal, at, into, MAILBOX_REC_HEAD);
     if (e == ERR_OK && le32_get(into) > d->length64 * 64)
         e = ERR_INTEGRITY;
     if (e == ERR_OK)
         e = store_journal_pread(l->log.journal, at, into, le32_get(into));
-    mailbox_lane_unpin(l);
+    mailbox_presence_unpin(&l->presence);
     if (e == ERR_OK && mailbox_rec_next(bytes_of(into, le32_get(into)), &pos, out) != ERR_OK)
         e = ERR_INTEGRITY;
     if (e == ERR_OK && out->type != MAILBOX_REC_ENQ && out->type != MAILBOX_REC_MOVE)
@@ -432,10 +432,10 @@ static void chain(struct mailbox_operator *op, struct rt_task *self, struct rng 
         json_arr_begin(&lw);
         struct chain_walk c = {
             .op = op, .self = self, .topic_id = info->topic_id, .next = op->from, .w = &lw};
-        bool here = mailbox_lane_pin(op->lane);
+        bool here = mailbox_presence_pin(&op->lane->presence);
         enum err e = here ? store_journal_replay(op->lane->log.journal, 1, walk_frame, &c) : ERR_NOT_OWNER;
         if (here)
-            mailbox_lane_unpin(op->lane);
+            mailbox_presence_unpin(&op->lane->presence);
         json_arr_end(&lw);
         if (c.first == 0)
             c.first = info->topic_seq + 1; /* every link is past its retention */

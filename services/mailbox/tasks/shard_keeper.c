@@ -148,16 +148,9 @@ static enum err look(struct mailbox *mb, struct view *v) RT_BLOCKS
 
 /* ---- one shard ---- */
 
-static bool move_stage(struct mailbox_lane *l, int from, int to)
-{
-    return atomic_compare_exchange_strong(&l->stage, &from,
-                                          to); /* the worker's side reads it before anything else */
-}
-
 static void lose(struct mailbox_lane *l)
 {
-    atomic_store(&l->lost, true);
-    if (move_stage(l, MAILBOX_HERE, MAILBOX_GOING))
+    if (mailbox_presence_lose(&l->presence))
         obs_log(svc_log(l->mb->svc), OBS_WARN, "shard.fenced", OBS_U64("shard", l->no),
                 OBS_U64("epoch", l->tenure.epoch), OBS_END);
 }
@@ -167,7 +160,7 @@ static enum err renew(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
     struct mailbox_replica *x = mb->replica;
     char stream[MAILBOX_SHARD_STREAM];
     int64_t now = now_ns(mb);
-    if (!due(x, now, l->tenure.renewed_ns) || atomic_load(&l->lost))
+    if (!due(x, now, l->tenure.renewed_ns) || mailbox_presence_is_lost(&l->presence))
         return ERR_OK;
     mailbox_replica_stream(x, l->no, stream);
     enum err e = store_pg_lease_renew(x->db, stream, l->tenure.epoch, x->lease_ms, in_time(x));
@@ -188,7 +181,7 @@ static enum err give_back(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
     char stream[MAILBOX_SHARD_STREAM];
     enum err e = ERR_OK;
     mailbox_replica_stream(x, l->no, stream);
-    if (!atomic_load(&l->lost))
+    if (!mailbox_presence_is_lost(&l->presence))
         e = store_pg_lease_renew(x->db, stream, l->tenure.epoch, 0, in_time(x));
     if (e != ERR_OK && e != ERR_FENCED)
         return e;
@@ -201,7 +194,7 @@ static enum err give_back(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
         l->tenure.not_before_ns = now_ns(mb) + COOL_DOWN_LEASES * x->lease_ms * 1000000;
     l->tenure.epoch = 0;
     l->tenure.pinned = false;
-    atomic_store(&l->lost, false);
+    mailbox_presence_forget_loss(&l->presence);
     atomic_store(&l->lease_until_ns, 0);
     return ERR_OK;
 }
@@ -228,7 +221,7 @@ static enum err take(struct mailbox *mb, struct mailbox_lane *l, bool anyway, bo
     atomic_store(&l->lease_until_ns, now + x->lease_ms * 1000000);
     atomic_store(&l->trim_to, 0);
     obs_counter_inc(obs_counter(mb->m[MAILBOX_M_replica_claims]));
-    CHECK(move_stage(l, MAILBOX_AWAY, MAILBOX_COMING));
+    mailbox_presence_claim(&l->presence); /* the worker reads the stage before anything else */
     return ERR_OK;
 }
 
@@ -237,7 +230,7 @@ static enum err trim(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
 {
     uint64_t to = atomic_load(&l->trim_to);
     char stream[MAILBOX_SHARD_STREAM];
-    if (to <= l->tenure.trimmed || atomic_load(&l->stage) != MAILBOX_HERE)
+    if (to <= l->tenure.trimmed || !mailbox_presence_is_here(&l->presence))
         return ERR_OK;
     mailbox_replica_stream(mb->replica, l->no, stream);
     enum err e = store_pg_trim(mb->replica->db, stream, l->tenure.epoch, to, in_time(mb->replica));
@@ -254,7 +247,7 @@ static enum err tend(struct mailbox *mb) RT_BLOCKS
     uint32_t here = 0;
     for (uint16_t i = 0; e == ERR_OK && i < mb->shards; i++) {
         struct mailbox_lane *l = &mb->lanes[i];
-        int stage = atomic_load(&l->stage);
+        enum mailbox_stage stage = mailbox_presence_stage(&l->presence);
         here += stage == MAILBOX_HERE;
         if (!l->tenure.epoch)
             continue;
@@ -271,7 +264,7 @@ static unsigned held(const struct mailbox *mb, bool *out_going)
     unsigned n = 0;
     *out_going = false;
     for (uint16_t i = 0; i < mb->shards; i++) {
-        bool going = atomic_load(&mb->lanes[i].stage) == MAILBOX_GOING;
+        bool going = mailbox_presence_stage(&mb->lanes[i].presence) == MAILBOX_GOING;
         n += mb->lanes[i].tenure.epoch && !going;
         *out_going = *out_going || going;
     }
@@ -301,7 +294,7 @@ static enum err claim(struct mailbox *mb, const struct view *v) RT_BLOCKS
         const struct store_lease *lease = &v->lease[i];
         bool wanted = asked >> i & 1;
         bool is_free = lease->left_ms <= 0 || strcmp(lease->holder, x->node) == 0;
-        if (l->tenure.epoch && wanted && atomic_load(&l->stage) == MAILBOX_HERE) {
+        if (l->tenure.epoch && wanted && mailbox_presence_is_here(&l->presence)) {
             l->tenure.pinned = true;
             atomic_fetch_and(&x->want_claim, ~(UINT64_C(1) << i));
         }
@@ -325,14 +318,14 @@ static void release(struct mailbox *mb)
     uint64_t asked = atomic_exchange(&x->want_release, 0);
     bool going, settled = now_ns(mb) - x->live_since_ns > x->lease_ms * 1000000;
     for (uint16_t i = 0; asked && i < mb->shards; i++) {
-        if (asked >> i & 1 && move_stage(&mb->lanes[i], MAILBOX_HERE, MAILBOX_GOING))
+        if (asked >> i & 1 && mailbox_presence_leave(&mb->lanes[i].presence))
             mb->lanes[i].tenure.not_before_ns = now_ns(mb) + COOL_DOWN_LEASES * x->lease_ms * 1000000;
     }
     if (held(mb, &going) <= atomic_load(&x->share) || going || !settled ||
         !mailbox_config(mb)->replica_rebalance)
         return;
     for (uint16_t i = mb->shards; i-- > 0;)
-        if (!mb->lanes[i].tenure.pinned && move_stage(&mb->lanes[i], MAILBOX_HERE, MAILBOX_GOING))
+        if (!mb->lanes[i].tenure.pinned && mailbox_presence_leave(&mb->lanes[i].presence))
             return;
 }
 

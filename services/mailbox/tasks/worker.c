@@ -261,7 +261,7 @@ static bool must_write(const struct mailbox_lane *l, struct mailbox_now now, boo
 
 void mailbox_worker__commit(struct mailbox_lane *l, struct mailbox_now now, bool last)
 {
-    enum err e = atomic_load(&l->lost) ? ERR_FENCED : ERR_OK;
+    enum err e = mailbox_presence_is_lost(&l->presence) ? ERR_FENCED : ERR_OK;
     if (e == ERR_OK && must_write(l, now, last)) {
         e = mailbox_lane_commit(l, now);
         if (e == ERR_NO_SPACE) {
@@ -333,7 +333,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
 {
     void *jobs[MAILBOX_BATCH_JOBS], *ticks[64];
     size_t n = 0, ticks_n = 0;
-    if (atomic_load(&l->stage) != MAILBOX_HERE)
+    if (!mailbox_presence_is_here(&l->presence))
         return mailbox_worker__elsewhere(l, wait_most_us);
     struct mailbox_now now = mailbox_now(l->mb);
     int64_t wait = wait_us(l, now);
