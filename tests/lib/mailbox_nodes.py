@@ -18,10 +18,10 @@ import tempfile
 import time
 
 from mailbox_load import Client, Load, millis
-from replica_rig import RON, Postgres, Proxy, free_port, say, until
+from replica_rig import RON, Postgres, Program, Proxy, free_port, say, until
 
 
-class Node:
+class Node(Program):
     def __init__(self, rig, name, *flags):
         self.rig, self.name, self.flags = rig, name, flags
         self.data, self.log = os.path.join(rig.dir, name), os.path.join(rig.dir, name + ".log")
@@ -75,26 +75,6 @@ class Node:
 
     def shards(self):
         return self.call("GET", "/admin/mailbox/shards")[1]["shards"]
-
-    def signal(self, what):
-        self.process.send_signal(what)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait(20)
-        self.process = None
-
-    def stop(self):
-        if self.process is None:
-            return 0
-        self.process.send_signal(signal.SIGCONT)
-        self.process.terminate()
-        code = self.process.wait(30)
-        self.process = None
-        return code
-
-    def events(self, name):
-        return [json.loads(line) for line in open(self.log, errors="replace") if f'"event":"{name}"' in line]
 
 
 class Rig:

@@ -153,7 +153,33 @@ class Proxy(threading.Thread):
             x.close()
 
 
-class Ledger:
+class Program:
+    """A process with a log of its own; subclasses start it."""
+
+    process = log = None
+
+    def signal(self, what):
+        self.process.send_signal(what)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(20)
+        self.process = None
+
+    def stop(self):
+        if self.process is None:
+            return 0
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        code = self.process.wait(30)
+        self.process = None
+        return code
+
+    def events(self, name):
+        return [json.loads(line) for line in open(self.log, errors="replace") if f'"event":"{name}"' in line]
+
+
+class Ledger(Program):
     def __init__(self, rig, name, dsn, *flags):
         self.rig, self.name, self.dsn, self.flags = rig, name, dsn, flags
         self.data = os.path.join(rig.dir, name)
@@ -193,30 +219,6 @@ class Ledger:
 
     def role(self):
         return self.status().get("role")
-
-    def signal(self, what):
-        self.process.send_signal(what)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait(20)
-        self.process = None
-
-    def stop(self):
-        if self.process is None:
-            return 0
-        self.process.send_signal(signal.SIGCONT)
-        self.process.terminate()
-        code = self.process.wait(30)
-        self.process = None
-        return code
-
-    def events(self, name):
-        out = []
-        for line in open(self.log, errors="replace"):
-            if f'"event":"{name}"' in line:
-                out.append(json.loads(line))
-        return out
 
     def verify(self):
         r = subprocess.run([RON, "ledger", "verify", os.path.join(self.data, "ledger"), "--json"], capture_output=True, text=True, timeout=120)

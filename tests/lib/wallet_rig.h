@@ -41,5 +41,7 @@ double rig_metric(struct wallet_rig *r, const char *name, const char *labels) RT
 void rig_await_ready(struct wallet_rig *r, bool ready) RT_BLOCKS;
 /* A member of a flat JSON body: text or number as written; "" when absent. */
 const char *rig_member(const struct rig_answer *a, const char *name, char out[256]);
+/* Resident memory of this process, the service in it included. */
+size_t rig_rss_kib(void);
 
 #endif

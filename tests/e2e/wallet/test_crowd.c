@@ -40,19 +40,6 @@ static void fund(unsigned payers)
     }
 }
 
-static size_t rss_kib(void)
-{
-    char line[256];
-    size_t kib = 0;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "VmRSS:", 6) == 0)
-            kib = strtoul(line + 6, NULL, 10);
-    if (f)
-        fclose(f);
-    return kib;
-}
-
 static void show(const char *what, const struct load_wallet_result *r)
 {
     print_message("%s: %.1f s, sent %llu, ok %llu (%.0f/s, p50 %.1f ms, p99 %.1f ms), busy %llu (p50 %.1f "
@@ -93,7 +80,7 @@ ten_times_too_much_is_told_when_to_come_back_and_nothing_acknowledged_is_lost(vo
     wallet_rig_open(&rig, flags, 4);
     fund(STRANDS);
     mem_ledger_service_time(rig.ledger, 4000);
-    size_t rss = rss_kib();
+    size_t rss = rig_rss_kib();
     struct load_wallet_spec spec = {.addr = at_the_wallet(),
                                     .asset = "ron",
                                     .payer_head = "acct:payer-",
@@ -105,7 +92,7 @@ ten_times_too_much_is_told_when_to_come_back_and_nothing_acknowledged_is_lost(vo
                                     .ms = 2500};
     CHECK(load_wallet_run(&spec, &flood) == ERR_OK);
     show("flood", &flood);
-    double grown_kib = (double)rss_kib() - (double)rss;
+    double grown_kib = (double)rig_rss_kib() - (double)rss;
     assert_true(flood.ok > 0);
     assert_true(flood.busy > 0);
     assert_int_equal(flood.no_retry_after, 0);

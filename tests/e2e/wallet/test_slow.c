@@ -42,19 +42,6 @@ static size_t crowd_size(void)
     return n;
 }
 
-static size_t rss_mib(void)
-{
-    char line[256];
-    size_t kib = 0;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "VmRSS:", 6) == 0)
-            kib = strtoul(line + 6, NULL, 10);
-    if (f)
-        fclose(f);
-    return kib / 1024;
-}
-
 /* A caller who was there before, on the connection it has. */
 static void ask(struct raw_conn *c, const char *path, struct raw_response *out)
 {
@@ -103,7 +90,7 @@ RT_UNCHECKED static void ten_thousand_slow_connections_cost_no_more_than_the_lim
     wallet_rig_open(&rig, NULL, 0);
     raw_connect(&before, (uint16_t)svc_port(rig.svc));
     assert_served(&before);
-    size_t rss = rss_mib();
+    size_t rss = rig_rss_kib() / 1024;
     for (size_t i = 0; i < n; i++) {
         raw_connect(&crowd[i], (uint16_t)svc_port(rig.svc));
         raw_try_send(&crowd[i], "POST /v1/transfer HTTP/1.1\r\nHost: x\r\nContent-Le", 50);
@@ -112,7 +99,7 @@ RT_UNCHECKED static void ten_thousand_slow_connections_cost_no_more_than_the_lim
             assert_true(connections(&before) <= MAX_CONNS + TOLD);
         }
     }
-    long grown = (long)rss_mib() - (long)rss;
+    long grown = (long)rig_rss_kib() / 1024 - (long)rss;
     print_message("%zu slow connections: %ld MiB more\n", n, grown);
     assert_true(grown < GROWTH_MIB);
     /* Each ends: with 408 when its time is over, with 429 because there is no room, or without a word. */
