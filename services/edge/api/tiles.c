@@ -203,28 +203,28 @@ static void tile_later(struct edge *e, struct net_req *rq, void *arg, unsigned r
 
 /* ---- MBTiles ---- */
 
-/* The tile's bytes are at hand, and so is everything but their digest. cache: this loop's, NULL on a reader. */
-static void serve_mbtile(struct edge *e, struct net_req *rq, struct tile_call *c, struct bytes stored,
-                         struct edge_tag_cache *cache, bool may_block) RT_UNCHECKED
+/* The tile's bytes are at hand, and so is everything but their digest. cache: this loop's, NULL on a reader.
+ * ERR_BUSY: the page that keeps the digest is not in memory, and only a reader may wait for it. */
+static enum err mbtile_digest(struct edge *e, const struct tile_call *c, struct bytes stored,
+                              struct edge_tag_cache *cache, bool may_block, struct sha256 *out) RT_UNCHECKED
 {
     struct edge_tag found;
-    c->length = (uint32_t)stored.n;
-    struct edge_repr r = repr_of(e, c);
-    r.memory = stored;
-    if (!cache || !edge_tag_cache_get(cache, c->p->serial, c->key, &r.digest)) {
-        enum err err = may_block ? edge_tags_find(&c->p->tags, c->key, &found)
-                                 : edge_tags_find_now(&c->p->tags, c->key, &found);
-        if (err == ERR_OK && found.length == stored.n)
-            r.digest = found.digest;
-        else {
-            sha256_of(stored.p, stored.n, &r.digest);
-            obs_counter_add(obs_counter(e->m[EDGE_M_hashed]), stored.n);
-            tell_verifier(e, c->p, &(struct edge_tag){c->key, c->length, r.digest});
-        }
-        if (cache)
-            edge_tag_cache_put(cache, c->p->serial, c->key, &r.digest);
+    if (cache && edge_tag_cache_get(cache, c->p->serial, c->key, out))
+        return ERR_OK;
+    enum err err = may_block ? edge_tags_find(&c->p->tags, c->key, &found)
+                             : edge_tags_find_now(&c->p->tags, c->key, &found);
+    if (err == ERR_BUSY && !may_block)
+        return err;
+    if (err == ERR_OK && found.length == stored.n)
+        *out = found.digest;
+    else {
+        sha256_of(stored.p, stored.n, out);
+        obs_counter_add(obs_counter(e->m[EDGE_M_hashed]), stored.n);
+        tell_verifier(e, c->p, &(struct edge_tag){c->key, (uint32_t)stored.n, *out});
     }
-    edge_serve(e, rq, &r, may_block);
+    if (cache)
+        edge_tag_cache_put(cache, c->p->serial, c->key, out);
+    return ERR_OK;
 }
 
 /* False: it should go to a reader. */
@@ -237,10 +237,16 @@ static bool answer_mbtile(struct edge *e, struct net_req *rq, struct tile_call *
     }
     if (!may_block && stored.n > (c->inflate ? INFLATE_INLINE_MAX : HASH_INLINE_MAX))
         return false;
-    if (c->inflate)
+    if (c->inflate) {
         serve_inflated(e, rq, c, stored);
-    else
-        serve_mbtile(e, rq, c, stored, cache, may_block);
+        return true;
+    }
+    c->length = (uint32_t)stored.n;
+    struct edge_repr r = repr_of(e, c);
+    r.memory = stored;
+    if (mbtile_digest(e, c, stored, cache, may_block, &r.digest) != ERR_OK)
+        return false;
+    edge_serve(e, rq, &r, may_block);
     return true;
 }
 
@@ -258,7 +264,7 @@ static void mbtile_later(struct edge *e, struct net_req *rq, void *arg, unsigned
     else if (err != ERR_OK)
         edge_refuse(e, rq, ERR_TILE_CORRUPT, EDGE_R_PACK, "the pack cannot be read");
     else
-        (void)answer_mbtile(e, rq, &c, stored, NULL, true);
+        (void)answer_mbtile(e, rq, &c, stored, NULL, true); /* a reader waits: true */
     edge_unpin(c.g);
 }
 

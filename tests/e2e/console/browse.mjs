@@ -174,7 +174,7 @@ async function anEpochIsPaidAndExplained() {
     await page.getByLabel("Epoch").fill("2026-W41");
     await page.getByLabel("Usage").fill(["account,points", ...rows].join("\n"));
     await page.getByRole("button", { name: "Compute" }).click();
-    await page.getByText("add up to the pool exactly").waitFor();
+    await page.getByText("Pay-outs and dust add up to the pool exactly.").waitFor();
     await page.locator(".plot .column").first().waitFor();
     await page.locator(".rows button").first().click();
     await page.locator('.checks[data-verdict="good"]').waitFor();
