@@ -109,6 +109,12 @@ static enum err open_shards(struct wallet *w, const struct wallet_config *cfg)
     return ERR_OK;
 }
 
+/* Listeners wake a worker once for all that an iteration brought it. */
+static void work_came(void *bell)
+{
+    net_loop_at_end(wallet_bell_ring, bell);
+}
+
 static enum err open_worker(struct wallet *w, const struct wallet_config *cfg, unsigned index)
 {
     struct wallet_worker *k = &w->workers[index];
@@ -119,7 +125,7 @@ static enum err open_worker(struct wallet *w, const struct wallet_config *cfg, u
     k->work = rt_chan_create(&(struct rt_chan_spec){.name = "work_tx",
                                                     .capacity = cfg->queue_work,
                                                     .policy = RT_REJECT,
-                                                    .on_ready = wallet_bell_ring,
+                                                    .on_ready = work_came,
                                                     .on_ready_arg = &k->bell});
     k->done = rt_chan_create(&(struct rt_chan_spec){.name = "commit_done",
                                                     .capacity = cfg->inflight_requests + 64,

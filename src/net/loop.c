@@ -1,6 +1,6 @@
 /*
  * The loop's one iteration: wait for descriptors, run their functions, run posted messages, fire due
- * timers, run the batch-end functions. The clock is read once after the wait.
+ * timers, run the batch-end functions, wake whom the iteration has work for. The clock is read once after the wait.
  *
  * Posting: senders push onto a lock-free stack; the loop takes the whole stack at once and reverses it. A
  * sender writes the eventfd only when it finds the loop asleep, and takes the "asleep" mark away doing so:
@@ -21,7 +21,7 @@
 #include "base/check.h"
 #include "rt/task.h"
 
-enum { LOOP_EVENTS = 256, BEAT_MS = 250, CORK_LOOPS = 16 };
+enum { LOOP_EVENTS = 256, BEAT_MS = 250, CORK_LOOPS = 16, ENDS = 64 };
 
 struct net_loop {
     int epoll_fd, wake_fd;
@@ -33,6 +33,11 @@ struct net_loop {
     _Atomic(struct net_msg *) inbox; /* senders push, the loop exchanges; pairs with asleep as told above */
     atomic_int asleep;
     atomic_bool stop;
+    struct {
+        void (*fn)(void *arg);
+        void *arg;
+    } ends[ENDS];
+    size_t n_ends;
     int event_at, event_count;
     struct epoll_event events[LOOP_EVENTS];
 };
@@ -243,6 +248,28 @@ void net_loop_forget_batch(struct net_loop *loop, struct net_batch *b)
         }
 }
 
+void net_loop_at_end(void (*fn)(void *arg), void *arg)
+{
+    struct net_loop *loop = current;
+    for (size_t i = 0; loop && i < loop->n_ends; i++)
+        if (loop->ends[i].fn == fn && loop->ends[i].arg == arg)
+            return;
+    if (!loop || loop->n_ends == ENDS) {
+        fn(arg);
+        return;
+    }
+    loop->ends[loop->n_ends].fn = fn;
+    loop->ends[loop->n_ends++].arg = arg;
+}
+
+static void run_ends(struct net_loop *loop)
+{
+    size_t n = loop->n_ends;
+    loop->n_ends = 0;
+    for (size_t i = 0; i < n; i++)
+        loop->ends[i].fn(loop->ends[i].arg);
+}
+
 static int wait_for(struct net_loop *loop, int wait_ms)
 {
     struct heap_node *top = heap_top(&loop->timers);
@@ -309,6 +336,7 @@ void net_loop_once(struct net_loop *loop, int wait_ms)
     run_timers(loop);
     for (struct net_batch *b = loop->batches; b; b = b->next)
         b->fn(b);
+    run_ends(loop);
     current = outer;
 }
 

@@ -8,7 +8,8 @@
  *             runs. Callbacks run on the loop's thread and must not block.
  * Memory      Nothing allocates once as many timers were armed as ever will be.
  * Order       Messages of one sender run in the order they were posted. One iteration: descriptors, messages, timers,
- *             then the batch-end functions (where output collected during the iteration is written at once).
+ *             then the batch-end functions (where output collected during the iteration is written at once), then whom
+ *             net_loop_at_end named.
  */
 #ifndef RON_NET_LOOP_H
 #define RON_NET_LOOP_H
@@ -89,5 +90,11 @@ void net_loop_uncork(void);
 void net_loop_at_batch_end(struct net_loop *loop, struct net_batch *b);
 void net_loop_forget_batch(struct net_loop *loop,
                            struct net_batch *b); /* not registered: nothing happens */
+/*
+ * Calls fn(arg) once when the iteration under way ends, after its output was written, however often it is asked for; at once
+ * when this thread runs no loop. For waking those who work on what the iteration brought: woken at the first request of many
+ * they would run against the loop, and find one request each time.
+ */
+void net_loop_at_end(void (*fn)(void *arg), void *arg);
 
 #endif

@@ -1,6 +1,7 @@
 /*
  * Commits to subscribers. Every stream has a cursor into the group table; history and live are the same walk. The broadcast
- * only wakes us up. Accounts of a group are read from the journal once and kept for the other streams at the head.
+ * wakes us up and names the rows that moved; the accounts of other groups are read from the journal. Those of the last groups are
+ * kept for the other streams at the head.
  *
  * A stream that was at the head once and then falls 1024 groups behind is cut and told where to resume.
  */
@@ -13,6 +14,7 @@
 #include "services/ledger/stream.h"
 
 enum { LAG_GROUPS = 1024, ACCOUNTS_MAX = 1024, TICK_MS = 100, IDLE_S = 15, BURST = 256, CACHE = 64 };
+enum { RANGE_ROOM = 2 * CORE_UNIT_ENTRIES_MAX }; /* a unit may have more accounts than a range should */
 
 /* The accounts of one group, cut into ranges of whole units with at most ACCOUNTS_MAX accounts each. */
 struct range {
@@ -66,76 +68,116 @@ static enum err range_add(struct group_accounts *g, struct range r)
     return ERR_OK;
 }
 
-/* Reads one frame and collects its accounts. */
+static enum err range_begin(struct group_accounts *g, struct range *r, uint64_t seq)
+{
+    *r = (struct range){seq, seq - 1, arena_array(&g->arena, RANGE_ROOM, sizeof *r->accounts), 0};
+    return r->accounts == NULL ? ERR_NO_MEMORY : ERR_OK;
+}
+
+/*
+ * Room for a unit of `n` entries. What is full is made unique first, and ended when that freed less than half of it: a range
+ * that stays almost full would be sorted for every unit.
+ */
+static enum err range_room(struct group_accounts *g, struct range *r, size_t n)
+{
+    if (r->n + 2 * n <= ACCOUNTS_MAX)
+        return ERR_OK;
+    r->n = sort_unique(r->accounts, r->n);
+    if (r->n == 0 || (r->n <= ACCOUNTS_MAX / 2 && r->n + 2 * n <= ACCOUNTS_MAX))
+        return ERR_OK;
+    enum err err = range_add(g, *r);
+    return err == ERR_OK ? range_begin(g, r, r->seq_end + 1) : err;
+}
+
+static enum err range_take(struct group_accounts *g, struct range *r, const struct core_record *rec)
+{
+    struct bytes leaves = rec->bundle;
+    struct str leaf;
+    while (ledger_record_next_leaf(&leaves, &leaf)) {
+        char scratch[CORE_LEAF_MAX];
+        struct core_entry e;
+        struct sha256 unit;
+        if (r->n + 2 > RANGE_ROOM || ledger_canon_leaf_parse(leaf, scratch, &e, &unit) != ERR_OK)
+            return ERR_CORRUPT;
+        if (!arena_str(&g->arena, e.account, &r->accounts[r->n]))
+            return ERR_NO_MEMORY;
+        r->n++;
+        if (e.to.n == 0)
+            continue;
+        if (!arena_str(&g->arena, e.to, &r->accounts[r->n]))
+            return ERR_NO_MEMORY;
+        r->n++;
+    }
+    r->seq_end += rec->n;
+    return ERR_OK;
+}
+
+static enum err range_end(struct group_accounts *g, struct range *r)
+{
+    r->n = sort_unique(r->accounts, r->n);
+    return range_add(g, *r);
+}
+
+/* Reads one frame and collects its accounts: of a group that was there before us, or larger than its event tells. */
 static enum err collect(struct publisher *p, const struct ledger_group_row *row, uint64_t first_seq,
                         struct group_accounts *g) RT_BLOCKS
 {
     struct buf b;
     struct store_frame f;
+    struct range r;
     buf_init(&b, 32 << 20);
     enum err err =
         store_journal_read(p->l->sink->journal, (struct store_pos){row->segment, row->offset}, &b, &f);
     struct bytes rest = err == ERR_OK ? f.payload : bytes_of(NULL, 0);
-    uint64_t seq = first_seq;
-    size_t cap = 2 * CORE_UNIT_ENTRIES_MAX + ACCOUNTS_MAX;
-    struct str *v = arena_array(&g->arena, cap, sizeof *v);
-    struct range r = {first_seq, first_seq - 1, v, 0};
+    if (err == ERR_OK)
+        err = range_begin(g, &r, first_seq);
     while (err == ERR_OK && rest.n > 0) {
         struct core_record rec;
-        struct str leaf;
-        err = v == NULL ? ERR_NO_MEMORY : ledger_record_parse(rest, &rec);
+        err = ledger_record_parse(rest, &rec);
+        if (err == ERR_OK)
+            err = range_room(g, &r, rec.n);
+        if (err == ERR_OK)
+            err = range_take(g, &r, &rec);
         if (err != ERR_OK)
             break;
-        size_t before = r.n;
-        struct bytes leaves = rec.bundle;
-        while (ledger_record_next_leaf(&leaves, &leaf)) {
-            char scratch[CORE_LEAF_MAX];
-            struct core_entry e;
-            struct sha256 unit;
-            if (ledger_canon_leaf_parse(leaf, scratch, &e, &unit) != ERR_OK ||
-                !arena_str(&g->arena, e.account, &v[r.n]))
-                return buf_fini(&b), ERR_CORRUPT;
-            r.n++;
-            if (e.to.n != 0 && arena_str(&g->arena, e.to, &v[r.n]))
-                r.n++;
-        }
-        size_t unique = sort_unique(v, r.n);
-        if (unique > ACCOUNTS_MAX && before > 0) { /* this unit begins a new range */
-            struct str *copy = arena_array(&g->arena, cap, sizeof *copy);
-            if (copy == NULL)
-                err = ERR_NO_MEMORY;
-            /* Sorting mixed them; collect this unit again into the new range. */
-            r.n = 0;
-            leaves = rec.bundle;
-            struct range next = {seq, seq - 1, copy, 0};
-            while (err == ERR_OK && ledger_record_next_leaf(&leaves, &leaf)) {
-                char scratch[CORE_LEAF_MAX];
-                struct core_entry e;
-                struct sha256 unit;
-                err = ledger_canon_leaf_parse(leaf, scratch, &e, &unit);
-                if (err == ERR_OK && arena_str(&g->arena, e.account, &copy[next.n]))
-                    next.n++;
-                if (err == ERR_OK && e.to.n != 0 && arena_str(&g->arena, e.to, &copy[next.n]))
-                    next.n++;
-            }
-            if (err == ERR_OK) {
-                r.seq_end = seq - 1;
-                r.n = unique; /* a superset by at most this unit's accounts: subscribers only refresh */
-                err = range_add(g, r);
-            }
-            r = next;
-            r.n = sort_unique(r.accounts, r.n);
-            v = r.accounts;
-        } else {
-            r.n = unique;
-        }
-        seq += rec.n;
-        r.seq_end = seq - 1;
         rest.p += rec.len;
         rest.n -= rec.len;
     }
+    if (err == ERR_OK)
+        err = range_end(g, &r);
     buf_fini(&b);
-    return err == ERR_OK ? range_add(g, r) : err;
+    return err;
+}
+
+static struct group_accounts *accounts_begin(struct publisher *p, uint64_t group_no)
+{
+    struct group_accounts *g = &p->cache[group_no % CACHE];
+    if (g->arena.chunk_bytes == 0)
+        arena_init(&g->arena, 16 << 10, 64 << 20);
+    arena_reset(&g->arena);
+    g->n = 0;
+    g->group_no = 0;
+    return g;
+}
+
+/*
+ * The event of a commit names the rows it moved: reading the frame again would cost as much as writing it. Names lie in the
+ * state for ever. More than one range's worth is left to collect(), which knows where units end.
+ */
+static void accounts_from_event(struct publisher *p, const struct ledger_group_event *ev)
+{
+    if (ev->n_rows == 0 || ev->n_rows > RANGE_ROOM)
+        return;
+    struct group_accounts *g = accounts_begin(p, ev->group_no);
+    struct range r;
+    if (range_begin(g, &r, ev->seq_start) != ERR_OK)
+        return;
+    r.seq_end = ev->seq_end;
+    for (uint32_t i = 0; i < ev->n_rows; i++)
+        r.accounts[r.n++] = ledger_state_row_account(p->l->state, ev->rows[i]);
+    r.n = sort_unique(r.accounts, r.n);
+    if (r.n <= ACCOUNTS_MAX && range_add(g, r) == ERR_OK)
+        g->group_no = ev->group_no;
 }
 
 static struct group_accounts *accounts_of(struct publisher *p, const struct ledger_group_row *row,
@@ -144,11 +186,7 @@ static struct group_accounts *accounts_of(struct publisher *p, const struct ledg
     struct group_accounts *g = &p->cache[row->group_no % CACHE];
     if (g->group_no == row->group_no)
         return g;
-    if (g->arena.chunk_bytes == 0)
-        arena_init(&g->arena, 16 << 10, 64 << 20);
-    arena_reset(&g->arena);
-    g->n = 0;
-    g->group_no = 0;
+    g = accounts_begin(p, row->group_no);
     if (collect(p, row, first_seq, g) != ERR_OK)
         return NULL;
     g->group_no = row->group_no;
@@ -268,6 +306,12 @@ static void take_new(struct publisher *p) RT_BLOCKS
     }
 }
 
+static void take_event(struct publisher *p, struct ledger_group_event *ev)
+{
+    accounts_from_event(p, ev);
+    ledger_group_event_unref(ev);
+}
+
 static void end_all(struct publisher *p) RT_BLOCKS
 {
     take_new(p);
@@ -303,11 +347,11 @@ enum err ledger_roots_publisher_run(struct rt_task *self, void *arg)
         void *item = NULL;
         err = rt_bcast_recv(sub, deadline_in_ms(TICK_MS), &item);
         if (err == ERR_OK)
-            ledger_group_event_unref(item);
+            take_event(p, item);
         if (err == ERR_TIMEOUT || err == ERR_LAGGED)
             err = ERR_OK; /* the group table has it all */
         while (err == ERR_OK && rt_bcast_try_recv(sub, &item) == ERR_OK)
-            ledger_group_event_unref(item);
+            take_event(p, item);
         rt_task_beat(self);
         take_new(p);
         pump_all(p);

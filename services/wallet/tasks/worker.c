@@ -479,6 +479,7 @@ bool wallet_worker_step(struct wallet_worker *k)
     void *items[TAKE];
     size_t n;
     bool busy = false;
+    net_loop_cork(); /* one wake-up per listener for everything that is settled now */
     while (rt_chan_try_recv_batch(k->done, items, TAKE, &n) == ERR_OK) {
         for (size_t i = 0; i < n; i++)
             batch_back(k, items[i]);
@@ -492,6 +493,7 @@ bool wallet_worker_step(struct wallet_worker *k)
     busy |= take_work(k);
     while (send_some(k))
         busy = true;
+    net_loop_uncork();
     if (atomic_load_explicit(&k->canceled, memory_order_acquire))
         sweep_canceled(k);
     os_count_set(&k->parked, k->chains.parked);

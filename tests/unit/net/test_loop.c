@@ -12,7 +12,7 @@
 
 #include "net/loop.h"
 
-static char trail[64];
+static char trail[128];
 static size_t trail_n;
 
 static void mark(char c)
@@ -212,6 +212,66 @@ static void batch_ends_run_after_everything_else_the_last_registered_first(void 
     net_loop_destroy(loop);
 }
 
+static void woken(void *arg)
+{
+    mark(*(const char *)arg);
+}
+
+static const char first[] = "1", second[] = "2";
+
+static void asked_three_times(struct net_msg *m)
+{
+    mark('m');
+    net_loop_at_end(woken, (void *)(uintptr_t)first);
+    net_loop_at_end(woken, (void *)(uintptr_t)second);
+    net_loop_at_end(woken, (void *)(uintptr_t)first);
+    (void)m;
+}
+
+static void whom_an_iteration_has_work_for_is_woken_once_when_it_has_ended(void **state)
+{
+    (void)state;
+    struct net_loop *loop;
+    assert_int_equal(net_loop_create(NULL, &loop), ERR_OK);
+    struct end a = {{.fn = batch_ended}, 'a'};
+    struct net_msg m[2] = {{.fn = asked_three_times}, {.fn = asked_three_times}};
+    net_loop_at_batch_end(loop, &a.b);
+    net_loop_post(loop, &m[0]);
+    net_loop_post(loop, &m[1]);
+    trail_n = 0;
+    net_loop_once(loop, 0);
+    assert_string_equal(trail, "mma12");
+    net_loop_once(loop, 0);
+    assert_string_equal(trail, "mma12a");
+    net_loop_at_end(woken, (void *)(uintptr_t)second); /* this thread runs no loop now */
+    assert_string_equal(trail, "mma12a2");
+    net_loop_destroy(loop);
+}
+
+static char names[100];
+
+static void asks_for_a_hundred(struct net_msg *m)
+{
+    (void)m;
+    for (size_t i = 0; i < sizeof names; i++) {
+        names[i] = 'x';
+        net_loop_at_end(woken, &names[i]);
+    }
+}
+
+static void more_wake_ups_than_an_iteration_can_keep_happen_at_once_and_none_is_lost(void **state)
+{
+    (void)state;
+    struct net_loop *loop;
+    assert_int_equal(net_loop_create(NULL, &loop), ERR_OK);
+    struct net_msg m = {.fn = asks_for_a_hundred};
+    net_loop_post(loop, &m);
+    trail_n = 0;
+    net_loop_once(loop, 0);
+    assert_int_equal(trail_n, sizeof names);
+    net_loop_destroy(loop);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -220,6 +280,8 @@ int main(void)
         cmocka_unit_test(messages_of_one_sender_arrive_in_order_and_none_is_lost),
         cmocka_unit_test(corked_messages_leave_with_the_outermost_uncork),
         cmocka_unit_test(batch_ends_run_after_everything_else_the_last_registered_first),
+        cmocka_unit_test(whom_an_iteration_has_work_for_is_woken_once_when_it_has_ended),
+        cmocka_unit_test(more_wake_ups_than_an_iteration_can_keep_happen_at_once_and_none_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
