@@ -770,11 +770,17 @@ static enum err load_state(struct ledger *l, const struct ledger_runs *runs) RT_
         if (err == ERR_OK)
             err = ledger_state_run_open(bytes[i].p, bytes[i].n, &in[i]);
     }
+    uint64_t rows = 0; /* of the largest: the others mostly repeat its keys */
+    for (uint32_t i = 0; err == ERR_OK && i < runs->n_state; i++)
+        rows = in[i].n_rows > rows ? in[i].n_rows : rows;
     if (err == ERR_OK) {
+        ledger_state_load_begin(l->state, rows);
         ledger_state_merge_init(&m, in, runs->n_state);
         while (err == ERR_OK && ledger_state_merge_next(&m, &it)) {
-            struct ledger_state_record r = {
-                (char)it.type, (uint16_t)it.key.n, (uint16_t)it.value.n, {0}, {0}};
+            struct ledger_state_record r; /* not cleared: a million of them come by */
+            r.type = (char)it.type;
+            r.key_len = (uint16_t)it.key.n;
+            r.value_len = (uint16_t)it.value.n;
             memcpy(r.key, it.key.p, it.key.n);
             memcpy(r.value, it.value.p, it.value.n);
             if (it.value.n != 0)

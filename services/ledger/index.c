@@ -127,6 +127,10 @@ void ledger_view_prefetch(const struct ledger_view *v, struct core_key idem, str
 {
     for (uint32_t i = 0; i < v->n_gens && i < 4; i++)
         ledger_gen_prefetch(v->gens[i], idem, id);
+    for (uint32_t i = 0; i < v->n_runs; i++) {
+        ledger_index_run_prefetch(&v->runs[i]->run, idem);
+        ledger_index_run_prefetch(&v->runs[i]->run, id);
+    }
 }
 
 /* A copy of the current view with its own references. Views are changed by few and seldom: copying under the lock is short. */

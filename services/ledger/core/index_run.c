@@ -88,6 +88,13 @@ static void filter_add(uint8_t *filter, uint64_t blocks, struct core_key key)
     }
 }
 
+void ledger_index_run_prefetch(const struct ledger_index_run *r, struct core_key key)
+{
+    const uint8_t *block = r->filter + block_of(key, r->filter_blocks) * 64;
+    __builtin_prefetch(block);
+    __builtin_prefetch(block + 63); /* blocks lie where the file has them, not on lines */
+}
+
 bool ledger_index_run_maybe(const struct ledger_index_run *r, struct core_key key)
 {
     if (r->n == 0)

@@ -47,6 +47,8 @@ void ledger_index_run_build(const struct ledger_index_item *items, uint64_t n, u
 NODISCARD enum err ledger_index_run_open(const uint8_t *p, size_t bytes, bool deep,
                                          struct ledger_index_run *out_run);
 void ledger_index_run_item(const struct ledger_index_run *r, uint64_t i, struct ledger_index_item *out);
+/* Brings what run_maybe will look at nearer. */
+void ledger_index_run_prefetch(const struct ledger_index_run *r, struct core_key key);
 bool ledger_index_run_maybe(const struct ledger_index_run *r, struct core_key key); /* the filter alone */
 bool ledger_index_run_find(const struct ledger_index_run *r, struct core_key key,
                            struct ledger_index_item *out);

@@ -51,7 +51,7 @@ void ledger_slab_give_back(struct ledger_slab *s, uint32_t index)
     atomic_store_explicit(&s->n, index - 1, memory_order_relaxed);
 }
 
-enum { SEGMENT = 4096 };
+enum { SEGMENT = 4096, BUCKETS_MAX = 1 << 28 };
 
 static _Atomic uint32_t *segment_new(void)
 {
@@ -76,6 +76,18 @@ void ledger_dir_fini(struct ledger_dir *d)
         free(atomic_load_explicit(&d->segments[i], memory_order_relaxed));
 }
 
+void ledger_dir_reserve(struct ledger_dir *d, uint64_t items)
+{
+    CHECK(d->items == 0);
+    uint64_t want = items < BUCKETS_MAX ? items : BUCKETS_MAX;
+    if (want <= atomic_load_explicit(&d->buckets, memory_order_relaxed))
+        return;
+    for (uint64_t i = 0; i <= (want - 1) / SEGMENT; i++)
+        if (atomic_load_explicit(&d->segments[i], memory_order_relaxed) == NULL)
+            atomic_store_explicit(&d->segments[i], segment_new(), memory_order_relaxed);
+    atomic_store_explicit(&d->buckets, want, memory_order_release); /* pairs with ledger_dir_first */
+}
+
 static _Atomic uint32_t *head_at(struct ledger_dir *d, uint64_t b)
 {
     return &atomic_load_explicit(&d->segments[b >> 12], memory_order_relaxed)[b & (SEGMENT - 1)];
@@ -98,8 +110,8 @@ static void change_end(struct ledger_dir *d)
 static void split(struct ledger_dir *d)
 {
     uint64_t n = atomic_load_explicit(&d->buckets, memory_order_relaxed);
-    if (n >= (UINT64_C(1) << 28))
-        return; /* 2^28 buckets: chains grow from here on */
+    if (n >= BUCKETS_MAX)
+        return; /* chains grow from here on */
     uint64_t top = UINT64_C(1) << (63 - __builtin_clzll(n));
     if ((n & (SEGMENT - 1)) == 0)
         atomic_store_explicit(&d->segments[n >> 12], segment_new(), memory_order_release);
@@ -127,6 +139,11 @@ static uint64_t bucket_of(struct ledger_dir *d, uint64_t hash)
     uint64_t top = UINT64_C(1) << (63 - __builtin_clzll(n));
     uint64_t b = hash & (2 * top - 1);
     return b >= n ? b - top : b;
+}
+
+void ledger_dir_prefetch(struct ledger_dir *d, uint64_t hash)
+{
+    __builtin_prefetch((char *)(uintptr_t)head_at(d, bucket_of(d, hash)), 1);
 }
 
 void ledger_dir_insert(struct ledger_dir *d, uint64_t hash, uint32_t index)

@@ -52,8 +52,13 @@ struct ledger_dir {
 void ledger_dir_init(struct ledger_dir *d, uint64_t (*hash_of)(void *, uint32_t),
                      _Atomic uint32_t *(*next_of)(void *, uint32_t), void *ctx);
 void ledger_dir_fini(struct ledger_dir *d);
+/* Makes an empty directory as large as `items` will need, so that putting them in splits nothing. Before any reader. */
+void ledger_dir_reserve(struct ledger_dir *d, uint64_t items);
 void ledger_dir_insert(struct ledger_dir *d, uint64_t hash, uint32_t index);
 void ledger_dir_remove(struct ledger_dir *d, uint64_t hash, uint32_t index); /* CHECKs that it is there */
+
+/* Brings the bucket of `hash` nearer, for an insert that follows soon. */
+void ledger_dir_prefetch(struct ledger_dir *d, uint64_t hash);
 
 static inline uint32_t ledger_dir_first(const struct ledger_dir *d, uint64_t hash)
 {

@@ -125,7 +125,7 @@ uint32_t ledger_state__account_find(const struct ledger_state *s, uint64_t hash,
     return 0;
 }
 
-uint32_t ledger_state__account_make(struct ledger_state *s, uint64_t hash, struct str name)
+uint32_t ledger_state__account_new(struct ledger_state *s, struct str name)
 {
     uint32_t i = ledger_slab_take(&s->accounts);
     if (i == 0)
@@ -139,7 +139,14 @@ uint32_t ledger_state__account_make(struct ledger_state *s, uint64_t hash, struc
         CHECK(a->name.heap != NULL);
         memcpy(a->name.heap, name.p, name.n);
     }
-    ledger_dir_insert(&s->account_dir, hash, i);
+    return i;
+}
+
+uint32_t ledger_state__account_make(struct ledger_state *s, uint64_t hash, struct str name)
+{
+    uint32_t i = ledger_state__account_new(s, name);
+    if (i != 0)
+        ledger_dir_insert(&s->account_dir, hash, i);
     return i;
 }
 

@@ -170,6 +170,8 @@ typedef void ledger_state_record_fn(void *ctx, const struct ledger_state_record 
 void ledger_state_each(const struct ledger_state *s, ledger_state_record_fn *fn, void *ctx);
 /* SHA-256 of all committed records in order of (type, key), each as type | key_len u16 | key | val_len u16 | value. */
 void ledger_state_digest(const struct ledger_state *s, struct sha256 *out_digest);
+/* Before loading: about this many accounts will come. */
+void ledger_state_load_begin(struct ledger_state *s, uint64_t accounts);
 /* Puts one record into both halves of a state that is being loaded. ERR_CORRUPT when malformed. */
 NODISCARD enum err ledger_state_load(struct ledger_state *s, const struct ledger_state_record *r);
 /* After loading: Σ(available+held) = minted − burned for every asset, else ERR_CORRUPT. */

@@ -108,6 +108,9 @@ struct undo {
 };
 enum { UNDO_MAX = 8 * CORE_UNIT_ENTRIES_MAX };
 
+/* Accounts that loading made and has not filed yet: long enough for their buckets to come from memory. */
+enum { LOAD_UNFILED = 32 };
+
 struct ledger_state {
     struct siphash_key hash_key;
     struct ledger_slab accounts, rows, lanes, assets, holds, reversals;
@@ -124,9 +127,11 @@ struct ledger_state {
     uint32_t n_opened, n_shut; /* holds opened and shut by the unit being judged */
     struct undo *undo;
     uint32_t *opened, *shut;
-    uint32_t *touched_assets; /* committer */
-    uint32_t load_last;       /* loading: the account of the last record */
-    uint32_t load_ascending;  /* loading: accounts 1 to this were made in ascending order */
+    uint32_t *touched_assets;           /* committer */
+    uint32_t load_last;                 /* loading: the account of the last record */
+    uint32_t load_ascending;            /* loading: accounts 1 to this were made in ascending order */
+    uint32_t load_filed;                /* loading: accounts 1 to this are in the directory */
+    uint64_t load_hashes[LOAD_UNFILED]; /* loading: of those that are not, by index */
 };
 
 static inline struct ledger_wide wide(u128 v)
@@ -195,6 +200,7 @@ static inline uint64_t name_hash(const struct ledger_state *s, struct str name)
 }
 
 uint32_t ledger_state__account_find(const struct ledger_state *s, uint64_t hash, struct str name);
+uint32_t ledger_state__account_new(struct ledger_state *s, struct str name); /* not in the directory yet */
 uint32_t ledger_state__account_make(struct ledger_state *s, uint64_t hash,
                                     struct str name);                        /* 0: no memory */
 void ledger_state__account_unmake(struct ledger_state *s, uint32_t account); /* the last one made */

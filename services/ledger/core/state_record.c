@@ -245,6 +245,27 @@ static bool split_key(const struct ledger_state_record *r, struct str *out_accou
     return ledger_account_ok(*out_account);
 }
 
+/* Puts the accounts up to `upto` into the directory. Buckets are anywhere in memory: each was asked for a while ago. */
+static void load_file(struct ledger_state *s, uint32_t upto)
+{
+    while (s->load_filed < upto) {
+        uint32_t i = ++s->load_filed;
+        ledger_dir_insert(&s->account_dir, s->load_hashes[i % LOAD_UNFILED], i);
+    }
+}
+
+static uint32_t load_account(struct ledger_state *s, uint64_t hash, struct str name)
+{
+    uint32_t i = ledger_state__account_new(s, name);
+    if (i == 0)
+        return 0;
+    if (i > LOAD_UNFILED)
+        load_file(s, i - LOAD_UNFILED);
+    s->load_hashes[i % LOAD_UNFILED] = hash;
+    ledger_dir_prefetch(&s->account_dir, hash);
+    return i;
+}
+
 /*
  * Runs are sorted: rows come account by account, lanes in the same order once more. So the account is mostly the last one, one
  * of those behind it, or new because it lies beyond all that were made in order. Only else is it looked for.
@@ -258,9 +279,11 @@ static uint32_t account_need(struct ledger_state *s, struct str name)
             return s->load_last = i;
     uint64_t hash = name_hash(s, name);
     bool beyond = s->load_ascending == n && (n == 0 || str_cmp(account_name(account_at(s, n)), name) < 0);
+    if (!beyond)
+        load_file(s, n);
     uint32_t i = beyond ? 0 : ledger_state__account_find(s, hash, name);
     if (i == 0) {
-        i = ledger_state__account_make(s, hash, name);
+        i = load_account(s, hash, name);
         if (beyond)
             s->load_ascending = i;
     }
@@ -388,6 +411,11 @@ static enum err load_reversal(struct ledger_state *s, const struct ledger_state_
     return ERR_OK;
 }
 
+void ledger_state_load_begin(struct ledger_state *s, uint64_t accounts)
+{
+    ledger_dir_reserve(&s->account_dir, accounts);
+}
+
 enum err ledger_state_load(struct ledger_state *s, const struct ledger_state_record *r)
 {
     switch (r->type) {
@@ -408,6 +436,7 @@ enum err ledger_state_load(struct ledger_state *s, const struct ledger_state_rec
 
 enum err ledger_state_load_done(struct ledger_state *s)
 {
+    load_file(s, s->accounts.n);
     for (uint32_t i = 1; i <= s->assets.n; i++) {
         asset_at(s, i)->c_held = (struct ledger_wide){0, 0};
         asset_at(s, i)->delta = 0;

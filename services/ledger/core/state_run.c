@@ -74,13 +74,14 @@ enum err ledger_state_run_open(const uint8_t *p, size_t bytes, struct ledger_sta
     if (memcmp(p + bytes - 4, "RSTA", 4) != 0 ||
         le32_get(p + end) != crc32c(0, p + STATE_RUN_HEADER, end - STATE_RUN_HEADER))
         return ERR_CORRUPT;
-    struct ledger_state_run r = {p, bytes, le32_get(p + 12), le64_get(p + 16), le64_get(p + 24)};
+    struct ledger_state_run r = {p, bytes, le32_get(p + 12), le64_get(p + 16), le64_get(p + 24), 0};
     struct ledger_state_item last, it;
     size_t at = STATE_RUN_HEADER;
     for (uint64_t i = 0; i < r.n; i++) {
         if (!item_at(p, end, at, &it, &at) || (i > 0 && ledger_state_item_cmp(&last, &it) >= 0))
             return ERR_CORRUPT;
         last = it;
+        r.n_rows += it.type == 'A';
     }
     if (at != end)
         return ERR_CORRUPT;

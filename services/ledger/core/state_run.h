@@ -23,6 +23,7 @@ struct ledger_state_run {
     size_t bytes;
     uint32_t tier;
     uint64_t n, as_of_seq;
+    uint64_t n_rows; /* of the records, balances */
 };
 
 /* One record in its bytes. */
