@@ -54,7 +54,7 @@ fuzz:                 ## every fuzzer for FUZZ_SECONDS each
 
 bench:                ## side by side with the peers; ROW=name for one row
 	@tools/setup bench
-	@tools/build release
+	@tools/build release all bench
 	@bench/peers $(ROW)
 
 lint:                 ## layers, format, clang-tidy, cppcheck, shellcheck

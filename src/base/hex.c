@@ -16,14 +16,13 @@ void hex_encode(const void *p, size_t n, char *out)
 {
     static const char digits[] = "0123456789abcdef";
     const uint8_t *b = p;
-    size_t i = 0;
-    for (; i + 4 <= n; i += 4)
-        le64_put((uint8_t *)out + 2 * i, digits_of(le32_get(b + i)));
-    for (; i < n; i++) {
-        out[2 * i] = digits[b[i] >> 4];
-        out[2 * i + 1] = digits[b[i] & 15];
+    for (size_t fours = n / 4; fours > 0; fours--, b += 4, out += 8)
+        le64_put((uint8_t *)out, digits_of(le32_get(b)));
+    for (size_t rest = n % 4; rest > 0; rest--, b++, out += 2) {
+        out[0] = digits[*b >> 4];
+        out[1] = digits[*b & 15];
     }
-    out[2 * n] = '\0';
+    *out = '\0';
 }
 
 static int hex_value(char c, bool any_case)
