@@ -65,9 +65,10 @@ bool auth_list_covers(struct str list, struct str value)
             return true;
         if (same == value.n && (at == end || *at == ','))
             return true;
-        while (at < end && *at != ',')
-            at++;
-        at++;
+        const char *comma = at < end ? memchr(at, ',', (size_t)(end - at)) : NULL;
+        if (!comma)
+            return false;
+        at = comma + 1;
     }
     return false;
 }

@@ -20,7 +20,10 @@ static inline size_t base64_decoded_bytes_max(size_t chars)
 
 size_t base64_encode(const void *p, size_t n, char *out); /* terminated; returns the length */
 size_t base64url_encode(const void *p, size_t n, char *out);
-/* ERR_SYNTAX, or ERR_TOO_LARGE when more than max bytes would come out. out_bytes may be s.p: it decodes in place. */
+/*
+ * ERR_SYNTAX, or ERR_TOO_LARGE when more than max bytes would come out. out_bytes may be s.p: it decodes in place. What lies
+ * there after a failure is not said.
+ */
 NODISCARD enum err base64_decode(struct str s, void *out_bytes, size_t max, size_t *out_n);
 NODISCARD enum err base64url_decode(struct str s, void *out_bytes, size_t max, size_t *out_n);
 

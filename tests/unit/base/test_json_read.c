@@ -393,9 +393,30 @@ static void well_formed_documents_pass_and_malformed_ones_do_not(void **state)
     assert_int_equal(json_check(bytes_of("\"a\0b\"", 5), &arena, &why), ERR_BAD_REQUEST);
 }
 
+/* Strings are measured many bytes at a time: what ends one, or may not be in one, is seen at every place of such a step. */
+static void a_byte_that_may_not_be_in_a_string_is_seen_at_every_place(void **state)
+{
+    (void)state;
+    char text[66];
+    for (size_t len = 1; len <= 64; len++)
+        for (size_t at = 1; at <= len; at++)
+            for (int c = 0; c < 256; c++) {
+                bool alone = c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+                if (c > 0x21 && c < 0x7f && alone && c != 'a')
+                    continue;
+                memset(text, 'a', len + 2);
+                text[0] = text[len + 1] = '"';
+                text[at] = (char)c;
+                assert_int_equal(json_check(bytes_of(text, len + 2), &arena, &why),
+                                 alone ? ERR_OK : ERR_BAD_REQUEST);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_byte_that_may_not_be_in_a_string_is_seen_at_every_place, start,
+                                        finish),
         cmocka_unit_test_setup_teardown(a_full_request_lands_in_its_struct, start, finish),
         cmocka_unit_test_setup_teardown(absent_members_leave_flag_and_default_alone, start, finish),
         cmocka_unit_test_setup_teardown(the_error_names_the_member_and_the_reason, start, finish),

@@ -134,6 +134,52 @@ static void accounts_and_assets_follow_their_alphabets(void **state)
     assert_false(str_is_asset(STR("a12345678901234567890123456789012")));
 }
 
+/* Lengths on both sides of every step the wide code takes, against a decoder that knows one digit at a time. */
+static void base64_of_every_length_comes_back_also_in_place(void **state)
+{
+    (void)state;
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    uint8_t bytes[200], back[200];
+    char text[300];
+    for (size_t len = 0; len <= sizeof bytes; len++) {
+        for (size_t i = 0; i < len; i++)
+            bytes[i] = (uint8_t)(i * 37 + len * 11);
+        size_t chars = base64_encode(bytes, len, text), n = 999;
+        assert_int_equal(chars, base64_encoded_chars(len));
+        assert_int_equal(strlen(text), chars);
+        for (size_t i = 0; i < len * 8 / 6; i++) {
+            size_t bit = i * 6;
+            unsigned two = (unsigned)bytes[bit / 8] << 8 | (bit / 8 + 1 < len ? bytes[bit / 8 + 1] : 0);
+            assert_int_equal(text[i], digits[two >> (10 - bit % 8) & 63]);
+        }
+        assert_int_equal(base64_decode(str_of(text, chars), back, len, &n), ERR_OK);
+        assert_int_equal(n, len);
+        assert_memory_equal(back, bytes, len);
+        if (len > 0)
+            assert_int_equal(base64_decode(str_of(text, chars), back, len - 1, &n), ERR_TOO_LARGE);
+        assert_int_equal(base64_decode(str_of(text, chars), text, len, &n), ERR_OK);
+        assert_memory_equal(text, bytes, len);
+    }
+}
+
+static void base64_refuses_every_other_byte_at_every_place(void **state)
+{
+    (void)state;
+    uint8_t out[64];
+    char text[65];
+    size_t n;
+    for (size_t at = 0; at < 64; at++)
+        for (unsigned c = 0; c < 256; c++) {
+            memset(text, 'A', 64);
+            text[at] = (char)c;
+            bool digit = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                         c == '+' || c == '/';
+            bool padding = c == '=' && at == 63;
+            assert_int_equal(base64_decode(str_of(text, 64), out, sizeof out, &n),
+                             digit || padding ? ERR_OK : ERR_SYNTAX);
+        }
+}
+
 static void hex_and_base64_decode_only_what_they_encode(void **state)
 {
     (void)state;
@@ -312,6 +358,8 @@ int main(void)
         cmocka_unit_test(utf8_refuses_overlong_surrogates_and_stubs),
         cmocka_unit_test(accounts_and_assets_follow_their_alphabets),
         cmocka_unit_test(hex_and_base64_decode_only_what_they_encode),
+        cmocka_unit_test(base64_of_every_length_comes_back_also_in_place),
+        cmocka_unit_test(base64_refuses_every_other_byte_at_every_place),
         cmocka_unit_test(hex_is_the_same_for_every_byte_length_and_position),
         cmocka_unit_test(uuid_v7_carries_its_time_and_reads_back),
         cmocka_unit_test(wall_time_reads_and_writes_rfc_3339),
