@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "net/outbox.h"
 #include "services/mailbox/mailbox.h"
 #include "store/file_replace.h"
 
@@ -185,6 +186,18 @@ static void give_back(void *item, void *arg)
     mailbox_job_done(j);
 }
 
+/* The queue was closed when the loop's iteration ended: it cannot be full, for every job has a place (submit.c). */
+static void door_refused(void *item, enum err why, void *ctx)
+{
+    CHECK(why == ERR_CLOSED);
+    give_back(item, ctx);
+}
+
+enum err mailbox_lane_doors(struct mailbox_lane *l)
+{
+    return net_outbox_create(svc_server(l->mb->svc), l->work, RT_REJECT, door_refused, NULL, &l->doors);
+}
+
 static void drop_tick(void *item, void *arg)
 {
     (void)item, (void)arg;
@@ -193,6 +206,7 @@ static void drop_tick(void *item, void *arg)
 void mailbox_lane_close(struct mailbox_lane *l)
 {
     mailbox_lane_unload(l);
+    net_outbox_destroy(l->doors);
     if (l->work)
         rt_chan_destroy(l->work, give_back, NULL);
     if (l->requeue)

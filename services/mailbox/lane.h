@@ -12,6 +12,7 @@
 #include "services/mailbox/log.h"
 #include "services/mailbox/presence.h"
 
+struct net_outbox;
 struct rt_chan;
 struct mailbox;
 
@@ -55,6 +56,7 @@ struct mailbox_lane {
     struct mailbox_log log;
     char dir[STORE_PATH_MAX];
     struct rt_chan *work, *requeue;
+    struct net_outbox *doors;   /* from the event loops to work: one wake-up an iteration */
     struct rt_breaker breaker;  /* at the door: sends that time out; any thread */
     struct mailbox_rules rules; /* this lane's copy of the limits */
     uint64_t rules_seen;
@@ -118,6 +120,8 @@ void mailbox_lane_unload(
 /* Both, for a mailbox that is alone. */
 NODISCARD enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l, uint16_t no) RT_BLOCKS;
 void mailbox_lane_close(struct mailbox_lane *l) RT_BLOCKS;
+/* The doors, when the server is there and before its loops run. */
+NODISCARD enum err mailbox_lane_doors(struct mailbox_lane *l);
 /* Writes the group; ERR_OK, ERR_NO_SPACE (nothing happened), ERR_FENCED (it is another node's and goes), or the lane is read-only from now on. */
 NODISCARD enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS;
 

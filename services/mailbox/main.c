@@ -176,7 +176,12 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
 
 static enum err start_service(struct svc *s, void *state)
 {
-    enum err e = svc_add_task(s, "worker", mailbox_worker_run, state);
+    struct mailbox *mb = state;
+    enum err e = ERR_OK;
+    for (uint16_t i = 0; e == ERR_OK && i < mb->shards; i++)
+        e = mailbox_lane_doors(&mb->lanes[i]);
+    if (e == ERR_OK)
+        e = svc_add_task(s, "worker", mailbox_worker_run, state);
     if (e == ERR_OK)
         e = svc_add_task(s, "scanner", mailbox_scanner_run, state);
     if (e == ERR_OK)

@@ -1,5 +1,6 @@
 /* The way into the shards and back: places, bytes, and the post to the event loop. */
 #include "base/check.h"
+#include "net/outbox.h"
 #include "services/mailbox/mailbox.h"
 
 static const char *const why_names[] = {"",           "work",     "topic_share", "bytes",     "messages",
@@ -53,6 +54,24 @@ static void tell_breaker(struct mailbox_job *j, bool taken)
         rt_breaker_neither(&j->lane->breaker, now_ns);
 }
 
+/*
+ * What an event loop submits leaves together at the end of its iteration, so that the worker is woken once and finds it all. The
+ * queue has a slot for every place, so only its end can refuse a job then.
+ */
+static bool through_the_door(struct mailbox_job *j)
+{
+    const struct net_loop *here = net_loop_current();
+    struct net_server *server = svc_server(j->lane->mb->svc);
+    if (!here || !j->lane->doors || rt_chan_is_closed(j->lane->work))
+        return false;
+    for (unsigned i = 0; i < net_server_threads(server); i++)
+        if (net_server_loop(server, i) == here) {
+            net_outbox_put(j->lane->doors, i, j);
+            return true;
+        }
+    return false;
+}
+
 /* The last sixteenth of a shard's places is for settling, so that a full shard can still be emptied. */
 static enum err enter(struct mailbox_job *j, bool settling, enum mailbox_why *out_why)
 {
@@ -73,6 +92,8 @@ static enum err enter(struct mailbox_job *j, bool settling, enum mailbox_why *ou
         return ERR_BUSY;
     }
     j->counted = true;
+    if (through_the_door(j))
+        return ERR_OK;
     enum err e = rt_chan_try_send(l->work, j);
     if (e == ERR_OK)
         return ERR_OK;

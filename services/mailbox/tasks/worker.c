@@ -233,6 +233,7 @@ static void answer_held(struct mailbox_lane *l, enum err e)
     struct mailbox_job *j = l->held;
     l->held = NULL;
     l->held_end = &l->held;
+    net_loop_cork(); /* one wake-up per event loop for all answers of the group */
     while (j) {
         struct mailbox_job *next = j->next;
         if (e != ERR_OK) {
@@ -248,6 +249,7 @@ static void answer_held(struct mailbox_lane *l, enum err e)
         else
             mailbox_worker__drop_batch(st);
     }
+    net_loop_uncork();
 }
 
 static bool must_write(const struct mailbox_lane *l, struct mailbox_now now, bool last)
@@ -365,6 +367,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
     }
     if (!mailbox_shard_group_full(&l->shard))
         l->more_ticks = mailbox_shard_tick(&l->shard, now);
+    net_loop_cork();
     for (size_t i = 0; i < n; i++)
         take_job(l, now, jobs[i]);
     if (l->shard.readonly) {
@@ -385,6 +388,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
         mailbox_worker__refuse_waiting(l, ERR_UNAVAILABLE, MAILBOX_WHY_DISK_FULL);
     }
     mailbox_worker__end_parked(l, atomic_load(&l->mb->draining) ? INT64_MAX : now.mono_us);
+    net_loop_uncork(); /* settlements and refusals do not wait for the write */
     bool idle = closed == ERR_CLOSED && !l->fair.jobs && !l->operators && !l->unfinished;
     mailbox_worker__commit(l, now, idle);
     mailbox_worker__reclaimed(l);
