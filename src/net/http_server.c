@@ -203,20 +203,31 @@ static void accepted(struct net_listener *l, int fd, struct net_peer *peer)
     net_conn__open(w, fd, peer, tls, over);
 }
 
-static void accept_pause(struct net_worker *w, bool pause)
+/* Loops share a Unix socket: one connection wakes one of them. */
+static enum err listener_watch(struct net_listener *l)
+{
+    return net_loop_add(l->w->loop, &l->nf,
+                        l->w->s->listen[l->index].uds ? EPOLLIN | EPOLLEXCLUSIVE : EPOLLIN);
+}
+
+/* Out of the loop and in again, because what was added with EPOLLEXCLUSIVE cannot be changed (epoll_ctl(2)). */
+static void accept_pause(struct net_worker *w)
 {
     for (size_t i = 0; i < w->s->listen_n; i++)
-        if (w->listeners[i].nf.in_loop)
-            net_loop_change(w->loop, &w->listeners[i].nf, pause ? 0 : EPOLLIN);
-    if (pause)
-        net_timer_set(w->loop, &w->accept_again,
-                      net_loop_now_ns(w->loop) + (int64_t)ACCEPT_PAUSE_MS * 1000000);
+        net_loop_remove(w->loop, &w->listeners[i].nf);
+    net_timer_set(w->loop, &w->accept_again, net_loop_now_ns(w->loop) + (int64_t)ACCEPT_PAUSE_MS * 1000000);
 }
 
 static void accept_again(struct net_timer *t)
 {
-    accept_pause((struct net_worker *)(void *)((char *)t - offsetof(struct net_worker, accept_again)),
-                 false);
+    struct net_worker *w =
+        (struct net_worker *)(void *)((char *)t - offsetof(struct net_worker, accept_again));
+    for (size_t i = 0; i < w->s->listen_n; i++)
+        if (w->listeners[i].nf.fd >= 0 && !w->listeners[i].nf.in_loop &&
+            listener_watch(&w->listeners[i]) != ERR_OK) { /* no memory: later */
+            accept_pause(w);
+            return;
+        }
 }
 
 static void on_listener(struct net_fd *nf, uint32_t events)
@@ -230,7 +241,7 @@ static void on_listener(struct net_fd *nf, uint32_t events)
         if (e == ERR_EMPTY)
             return;
         if (e != ERR_OK) {
-            accept_pause(l->w, true);
+            accept_pause(l->w);
             return;
         }
         accepted(l, fd, &peer);
@@ -242,16 +253,16 @@ static void listeners_close(struct net_worker *w)
 {
     if (!atomic_load_explicit(&w->accepting, memory_order_relaxed))
         return;
-    net_timer_cancel(w->loop, &w->accept_again);
     for (size_t i = 0; i < w->s->listen_n; i++) {
         struct net_listener *l = &w->listeners[i];
-        if (!l->nf.in_loop)
+        if (l->nf.fd < 0)
             continue;
         on_listener(&l->nf, EPOLLIN);
         net_loop_remove(w->loop, &l->nf);
         close(l->nf.fd);
         l->nf.fd = -1;
     }
+    net_timer_cancel(w->loop, &w->accept_again); /* the last look may have set it */
     net_conn__drain(w);
     atomic_store_explicit(&w->accepting, false, memory_order_release);
     rt_watch_publish(w->s->idle, NULL);
@@ -284,7 +295,7 @@ static enum err worker_listen(struct net_worker *w, size_t i)
     struct net_server *s = w->s;
     struct net_listener *l = &w->listeners[i];
     int fd = -1;
-    /* Loops share a Unix socket; of a TCP port each has a socket of its own and the kernel spreads connections. */
+    /* Of a TCP port each loop has a socket of its own, and the kernel spreads connections. */
     if (w->index == 0 || s->listen[i].uds) {
         fd = fcntl(s->listen_fds[i], F_DUPFD_CLOEXEC, 0);
         if (fd < 0)
@@ -295,7 +306,7 @@ static enum err worker_listen(struct net_worker *w, size_t i)
             return e;
     }
     *l = (struct net_listener){.nf = {.fd = fd, .fn = on_listener}, .w = w, .index = i};
-    return net_loop_add(w->loop, &l->nf, s->listen[i].uds ? EPOLLIN | EPOLLEXCLUSIVE : EPOLLIN);
+    return listener_watch(l);
 }
 
 static enum err worker_init(struct net_server *s, unsigned index, const struct clock *clock)

@@ -270,6 +270,17 @@ static void run_ends(struct net_loop *loop)
         loop->ends[i].fn(loop->ends[i].arg);
 }
 
+void net_loop_forget(struct net_loop *loop, struct net_msg *m)
+{
+    struct net_msg *list = atomic_exchange(&loop->inbox, NULL);
+    for (struct net_msg **at = &list; *at; at = &(*at)->next)
+        if (*at == m) {
+            *at = m->next;
+            break;
+        }
+    CHECK(atomic_exchange(&loop->inbox, list) == NULL);
+}
+
 static int wait_for(struct net_loop *loop, int wait_ms)
 {
     struct heap_node *top = heap_top(&loop->timers);

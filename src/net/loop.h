@@ -96,5 +96,8 @@ void net_loop_forget_batch(struct net_loop *loop,
  * they would run against the loop, and find one request each time.
  */
 void net_loop_at_end(void (*fn)(void *arg), void *arg);
+/* Takes a message back that was posted and not run; not posted: nothing happens. Only at the end, when the loop runs no more and nobody
+ * posts: a loop is left as soon as its task is told to stop, with what was posted last still in its inbox. */
+void net_loop_forget(struct net_loop *loop, struct net_msg *m);
 
 #endif

@@ -279,6 +279,7 @@ void net_oap_server_destroy(struct net_oap_server *s)
     for (size_t i = 0; i < s->shards_count; i++)
         if (s->shards[i].server != NULL) {
             net_loop_forget_batch(s->shards[i].loop, &s->shards[i].batch);
+            net_loop_forget(s->shards[i].loop, &s->shards[i].stop);
             shard_close(&s->shards[i]);
         }
     for (size_t i = 0; i < s->listen_count; i++) {

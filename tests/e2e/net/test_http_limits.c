@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "http_rig.h"
@@ -316,6 +318,40 @@ static void connections_over_the_cap_get_429_and_are_closed(void **state)
     http_rig_stop();
 }
 
+/* One descriptor is left, and the client takes it: its connection waits until there is room, whichever door it came through. */
+static void without_descriptors_accepting_pauses_and_goes_on(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/ron-accept-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/s", dir);
+    struct net_listen listen[] = {{.bind = "127.0.0.1:0"}, {.uds = path}};
+    http_rig_start_on((struct net_limits){0}, 1, listen, 2);
+    struct raw_conn before, c;
+    struct rlimit was, tight;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    raw_connect(&before, http_rig.port);
+    for (int round = 0; round < 3; round++) {
+        EVENTUALLY(http_rig.conns == 1);
+        int next = dup(0);
+        assert_true(next >= 0);
+        close(next);
+        tight = (struct rlimit){.rlim_cur = (rlim_t)next + 1, .rlim_max = was.rlim_max};
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+        raw_connect(&c, http_rig.port);
+        raw_puts(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_puts(&before, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        http_answered(&before, 200, "hello"); /* it came later: the newcomer was tried before */
+        assert_int_equal(http_rig.conns, 1);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+        http_answered(&c, 200, "hello");
+        raw_close(&c);
+    }
+    raw_close(&before);
+    http_rig_stop();
+    rmdir(dir);
+}
+
 static void requests_in_flight_over_the_cap_get_429_but_health_does_not(void **state)
 {
     (void)state;
@@ -369,6 +405,7 @@ int main(void)
         cmocka_unit_test(gzip_bodies_inflate_up_to_ten_times_and_the_cap),
         cmocka_unit_test(streamed_gzip_bodies_arrive_inflated_under_the_same_limits),
         cmocka_unit_test(connections_over_the_cap_get_429_and_are_closed),
+        cmocka_unit_test(without_descriptors_accepting_pauses_and_goes_on),
         cmocka_unit_test(requests_in_flight_over_the_cap_get_429_but_health_does_not),
         cmocka_unit_test(a_peer_over_its_rate_gets_429_with_retry_after),
     };

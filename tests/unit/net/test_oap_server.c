@@ -855,6 +855,16 @@ static void many_threads_share_one_connection(void **state)
         assert_int_equal(workers[i].ok, 200);
 }
 
+/* A loop whose task was told to stop does not look into its inbox again. */
+static void a_stop_that_the_loop_never_saw_ends_with_the_server(void **state)
+{
+    struct fix *f = *state;
+    net_oap_server_stop_accepting(f->server);
+    net_oap_server_destroy(f->server);
+    f->server = NULL;
+    turn(f, 2); /* finds nothing of it */
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_fix, close_fix)
 
 int main(void)
@@ -886,6 +896,7 @@ int main(void)
         TEST(a_stream_delivers_each_frame_and_one_end),
         TEST(closing_a_stream_reaches_the_server),
         TEST(many_threads_share_one_connection),
+        TEST(a_stop_that_the_loop_never_saw_ends_with_the_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
