@@ -16,27 +16,16 @@ die() {
 
 pause() { read -rt "$1" <> <(:) || true; }
 
-free_port() { # a base port whose +50 nobody listens on
-    local p
-    while :; do
-        p=$((20000 + RANDOM % 12000))
-        if ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 50))") 2>/dev/null; then
-            echo "$p"
-            return
-        fi
-    done
-}
-
-edge_answers() { curl -s -o /dev/null "$URL/healthz"; }
+edge_answers() { curl -s -m 5 -o /dev/null "$URL/healthz"; }
 
 start_edge() { # [--key=value ...]
-    BASE=${BASE:-$(free_port)}
+    BASE=${BASE:-$("$SRC/tests/lib/ports")}
     URL=http://127.0.0.1:$((BASE + 50))
     "$RON" edge --data "$DIR" --base-port "$BASE" --ingress.rps_limit=1000000 --ingress.client_rps=1000000 \
         --ingress.client_inflight=512 "$@" >>"$DIR/log" 2>&1 &
     PID=$!
     local i
-    for ((i = 0; i < 200; i++)); do
+    for ((i = 0; i < 600; i++)); do
         if edge_answers; then
             TOKEN=$(cat "$DIR/operator.token" 2>/dev/null || true)
             return
@@ -67,7 +56,7 @@ start_origin() { # an HTTPS origin with its own CA; ORIGIN is its URL, $DIR/ca.p
     python3 "$SRC/tests/lib/edge_origin.py" "$DIR/ca.pem" "$DIR/origin.key" "$DIR/origin.port" >"$DIR/origin.log" 2>&1 &
     ORIGIN_PID=$!
     local i
-    for ((i = 0; i < 200; i++)); do
+    for ((i = 0; i < 600; i++)); do
         if [ -s "$DIR/origin.port" ]; then
             ORIGIN=https://127.0.0.1:$(cat "$DIR/origin.port")
             return
@@ -76,6 +65,8 @@ start_origin() { # an HTTPS origin with its own CA; ORIGIN is its URL, $DIR/ca.p
     done
     die "the origin does not start"
 }
+
+open_gate() { curl -s --cacert "$DIR/ca.pem" "$ORIGIN/open/$1" >/dev/null; } # what /gate/NAME waits for
 
 asked() { curl -s --cacert "$DIR/ca.pem" "$ORIGIN/count$1"; } # how many GETs the origin saw for a path
 
@@ -103,7 +94,7 @@ fills() { curl -s -H "Authorization: Bearer $TOKEN" "$URL/admin/fills" | grep -o
 
 in_state() { # STATE N: waits until at least N fills are in that state
     local i
-    for ((i = 0; i < 500; i++)); do
+    for ((i = 0; i < 1500; i++)); do
         [ "$(fills "$1")" -ge "$2" ] && return
         pause 0.02
     done

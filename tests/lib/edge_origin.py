@@ -3,6 +3,7 @@
 
 /good/<name>       200, strong ETag, the body is the name repeated
 /slow/<ms>/<name>  the same after a pause
+/gate/<name>       the same once /open/<name> was asked for
 /trickle/<name>    headers, then nothing more
 /weak /noetag /lie-tag /lie-length /nostore /coded /huge /missing /broken /busy  as they say
 /away/<name>       redirects to another host;  /inside/<name> to /good/<name>;  /out/<name> off the route
@@ -12,6 +13,7 @@
 /set/<name>/<text> what /live/<name> serves from now on, with an ETag made from it
 """
 import hashlib
+import os
 import ssl
 import sys
 import threading
@@ -19,6 +21,12 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 counts, live, traces, lock = {}, {}, {}, threading.Lock()
+gates = {}
+
+
+def gate(name):
+    with lock:
+        return gates.setdefault(name, threading.Event())
 
 
 def etag(body):
@@ -57,9 +65,14 @@ class Origin(BaseHTTPRequestHandler):
         if kind == "set":
             live[parts[1]] = parts[2].encode()
             return self.send(200, b"ok")
+        if kind == "open":
+            gate(parts[1]).set()
+            return self.send(200, b"ok")
+        if kind == "gate":
+            gate(parts[1]).wait()
         if kind == "slow":
             time.sleep(int(parts[1]) / 1000)
-        if kind in ("good", "slow"):
+        if kind in ("good", "gate", "slow"):
             return self.send(200, body, ETag=etag(body), Content_Type="text/plain")
         if kind == "live":
             body = live.get(parts[1])
@@ -127,6 +140,5 @@ context.load_cert_chain(sys.argv[1], sys.argv[2])
 server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 with open(sys.argv[3] + ".tmp", "w") as f:
     f.write(str(server.server_address[1]))
-import os
 os.rename(sys.argv[3] + ".tmp", sys.argv[3])
 server.serve_forever()

@@ -12,21 +12,10 @@ die() {
     exit 1
 }
 
-free_port() { # a base port whose +10 and +11 nobody listens on
-    local p
-    while :; do
-        p=$((10000 + RANDOM % 22000)) # below what outgoing connections get
-        if ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 10))") 2>/dev/null && ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 11))") 2>/dev/null; then
-            echo "$p"
-            return
-        fi
-    done
-}
-
 pause() { read -rt "$1" <> <(:) || true; } # between two looks at something that is under way
 
 launch_ledger() { # [--key=value ...]: without waiting
-    BASE=${BASE:-$(free_port)}
+    BASE=${BASE:-$("$SRC/tests/lib/ports")}
     URL=http://127.0.0.1:$((BASE + 10))
     "$RON" ledger --data "$DIR/data" --base-port "$BASE" "$@" >>"$DIR/log" 2>&1 &
     PID=$!

@@ -43,7 +43,7 @@ void ledger_rig_start(struct ledger_rig *r)
     if (e != ERR_OK)
         fprintf(stderr, "the ledger did not start: %s\n", svc_last_error());
     CHECK(e == ERR_OK);
-    struct deadline by = deadline_in_ms(20000);
+    struct deadline by = deadline_in_ms(60000);
     struct obs_health_view view;
     do {
         obs_health_read(svc_health(r->svc), &view);
@@ -171,7 +171,7 @@ double ledger_rig_metric(struct ledger_rig *r, const char *name, const char *lab
 
 void ledger_rig_await_metric(struct ledger_rig *r, const char *name, const char *labels, double at_least)
 {
-    struct deadline by = deadline_in_ms(10000);
+    struct deadline by = deadline_in_ms(30000);
     while (ledger_rig_metric(r, name, labels) < at_least) {
         CHECK(!deadline_passed(by));
         usleep(2000);

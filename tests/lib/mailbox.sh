@@ -12,30 +12,19 @@ die() {
     exit 1
 }
 
-free_port() { # a base port whose +30 and +31 nobody listens on
-    local p
-    while :; do
-        p=$((10000 + RANDOM % 22000)) # below the ephemeral ports
-        if ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 30))") 2>/dev/null && ! (exec 3<>"/dev/tcp/127.0.0.1/$((p + 31))") 2>/dev/null; then
-            echo "$p"
-            return
-        fi
-    done
-}
-
 start_mailbox() { # [--key=value ...]
-    BASE=${BASE:-$(free_port)}
+    BASE=${BASE:-$("$SRC/tests/lib/ports")}
     URL=http://127.0.0.1:$((BASE + 30))
     "$RON" mailbox --data "$DIR/data" --base-port "$BASE" "$@" >>"$DIR/log" 2>&1 &
     PID=$!
     local i
-    for ((i = 0; i < 200; i++)); do
+    for ((i = 0; i < 600; i++)); do
         if [ "$(curl -s -o /dev/null -w '%{http_code}' "$URL/readyz" || true)" = 200 ]; then
             TOKEN=$(cat "$DIR/data/operator.token")
             return
         fi
         kill -0 "$PID" 2>/dev/null || die "the service ended"
-        read -rt 0.05 <> <(:) || true
+        pause 0.05
     done
     die "the service is not ready"
 }

@@ -141,7 +141,7 @@ class Load:
     def leased(self):
         total = 0
         for port in self.ports:
-            c = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            c = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
             c.request("GET", "/metrics")
             lines = c.getresponse().read().decode().splitlines()
             c.close()

@@ -18,14 +18,14 @@ import tempfile
 import time
 
 from mailbox_load import Client, Load, millis
-from replica_rig import RON, Postgres, Program, Proxy, free_port, say, until
+from replica_rig import RON, Postgres, Program, Proxy, ports, say, until
 
 
 class Node(Program):
     def __init__(self, rig, name, *flags):
         self.rig, self.name, self.flags = rig, name, flags
         self.data, self.log = os.path.join(rig.dir, name), os.path.join(rig.dir, name + ".log")
-        self.base = free_port(40)
+        self.base = ports()
         self.port = self.base + 30
         self.process = None
         self.proxies = []  # between it and PostgreSQL's servers
@@ -52,7 +52,7 @@ class Node(Program):
 
     def status(self):
         try:
-            c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=1)
+            c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
             c.request("GET", "/readyz")
             body = json.loads(c.getresponse().read())
             c.close()
@@ -66,7 +66,7 @@ class Node(Program):
         return self.status().get("shards_here", 0)
 
     def call(self, method, path, body=None):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         c.request(method, path, json.dumps(body) if body is not None else None, {"Authorization": "Bearer " + self.rig.token()})
         r = c.getresponse()
         data, headers = r.read(), dict(r.getheaders())

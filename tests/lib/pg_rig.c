@@ -17,7 +17,7 @@ bool pg_rig_start(struct pg_rig *r)
 {
     char command[256];
     snprintf(r->dir, sizeof r->dir, "/tmp/ron-pgt-%d", (int)getpid());
-    snprintf(command, sizeof command, "tools/pg-cluster --dir %s start", r->dir);
+    snprintf(command, sizeof command, "tools/pg-cluster --dir %s --port $(tests/lib/ports) start", r->dir);
     FILE *f = popen(command, "r");
     if (f == NULL)
         return false;

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RAW_PATIENCE_MS = 10000 };
+enum { RAW_PATIENCE_MS = 30000 };
 
 struct raw_conn {
     int fd;

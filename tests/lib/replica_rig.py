@@ -13,7 +13,6 @@ was answered is written down: by whom, when, with which seq and root. check() th
 import http.client
 import json
 import os
-import random
 import re
 import select
 import shutil
@@ -51,16 +50,9 @@ def until(what, fn, seconds=40.0):
         time.sleep(0.02)
 
 
-def free_port(span=1):
-    while True:
-        p = random.randint(10000, 30000)
-        try:
-            for i in range(span):
-                with socket.socket() as s:
-                    s.bind(("127.0.0.1", p + i))
-            return p
-        except OSError:
-            continue
+def ports():
+    """A port; the 99 above it are ours too."""
+    return int(subprocess.run([os.path.join(SRC, "tests/lib/ports")], capture_output=True, text=True, check=True, timeout=60).stdout)
 
 
 class Unix(http.client.HTTPConnection):
@@ -80,7 +72,7 @@ class Postgres:
     def __init__(self, directory, nets=None):
         self.dir = directory
         self.env = {**os.environ, **(nets.postgres_env() if nets else {})}
-        self.dsn = self.do("start").strip()
+        self.dsn = self.do("--port", str(ports()), "start").strip()
         self.port = int(open(os.path.join(directory, "port")).read())
 
     def do(self, *args):
@@ -183,7 +175,7 @@ class Ledger(Program):
     def __init__(self, rig, name, dsn, *flags):
         self.rig, self.name, self.dsn, self.flags = rig, name, dsn, flags
         self.data = os.path.join(rig.dir, name)
-        self.base = free_port(12)
+        self.base = ports()
         self.port = self.base + 10
         self.log = os.path.join(rig.dir, name + ".log")
         self.process = None
@@ -204,7 +196,7 @@ class Ledger(Program):
 
     def status(self):
         try:
-            c = self.connection(1)
+            c = self.connection(2)
             c.request("GET", "/readyz")
             body = json.loads(c.getresponse().read())
             c.close()
@@ -213,6 +205,10 @@ class Ledger(Program):
             if self.process is not None and self.process.poll() is not None:
                 raise AssertionError(f"{self.name} ended: " + open(self.log).read()[-2000:])
             return {}
+
+    def answered(self):
+        """The status of one that is there, however long a busy machine takes."""
+        return until(f"{self.name} answers", self.status)
 
     def ready(self):
         return self.status().get("ready")
@@ -226,7 +222,7 @@ class Ledger(Program):
             raise AssertionError(f"verify {self.name}: {r.stdout}{r.stderr}")
         return json.loads(r.stdout)
 
-    def call(self, method, path, body=None, timeout=5):
+    def call(self, method, path, body=None, timeout=20):
         c = self.connection(timeout)
         c.request(method, path, body, {"Authorization": "Bearer " + self.rig.token})
         r = c.getresponse()
@@ -401,6 +397,15 @@ class Rig:
             self.failed()
             time.sleep(0.05)
 
+    def stops(self, why, seconds=1.0, patience=40.0):
+        """Waits until nothing is acknowledged for that long. What was on its way when it began may still come; what goes on does not end."""
+        end, have, since = time.monotonic() + patience, self.acked(), time.monotonic()
+        while time.monotonic() < since + seconds:
+            assert time.monotonic() < end, f"acknowledged while {why}"
+            self.run_for(0.05)
+            if self.acked() != have:
+                have, since = self.acked(), time.monotonic()
+
     def goes_on(self, what, seconds=60.0):
         """Waits for an acknowledgement that was sent after now; returns how long that took."""
         began, have = time.monotonic(), self.acked()
@@ -430,11 +435,11 @@ class Rig:
             elif l.role() == "fenced":
                 l.stop()
                 l.start()
-        w = until("a writer", self.writer, 30)
+        w = until("a writer", self.writer)
         s = self.other(w)
-        head = w.status()["head_seq"]
-        until("the standby has it all", lambda: s.status().get("head_seq") == head, 30)
-        assert s.status()["root"] == w.status()["root"]
+        head = w.answered()["head_seq"]
+        until("the standby has it all", lambda: s.status().get("head_seq") == head)
+        assert s.answered()["root"] == w.answered()["root"]
         self.check_history(w, s, head)
         self.check_rows(head)
         for l in self.ledgers:

@@ -14,18 +14,6 @@ die() {
 
 pause() { read -rt "$1" <> <(:) || true; } # between two looks at something that is under way
 
-free_port() { # a base port on whose services nobody listens
-    local p q
-    while :; do
-        p=$((10000 + RANDOM % 22000)) # below the range the kernel takes for outgoing connections
-        for q in 0 10 11 20 21 30 31 40 50; do
-            (exec 3<>"/dev/tcp/127.0.0.1/$((p + q))") 2>/dev/null && continue 2
-        done
-        echo "$p"
-        return
-    done
-}
-
 write_policy() { # ROUNDING POOL [MORE MEMBERS]
     cat >"$DIR/policy.json" <<X
 {"reward_policies":[{"v":1,"id":"weekly","asset":"ron","funding_account":"pool:rewards","dust_account":"pool:dust",
@@ -35,7 +23,7 @@ X
 }
 
 start_rewarder() { # [--key=value ...]
-    BASE=${BASE:-$(free_port)}
+    BASE=${BASE:-$("$SRC/tests/lib/ports")}
     URL=http://127.0.0.1:$((BASE + 40))
     "$RON" rewarder --data "$DIR/data" --base-port "$BASE" --policy.file="$DIR/policy.json" --policy_id=weekly "$@" >>"$DIR/log" 2>&1 &
     PID=$!
@@ -82,7 +70,7 @@ usage_csv() { # ROWS SEED: accounts in no order
 
 LEDGER_PID=
 launch_ledger() {
-    BASE=${BASE:-$(free_port)}
+    BASE=${BASE:-$("$SRC/tests/lib/ports")}
     LEDGER=http://127.0.0.1:$((BASE + 10))
     "$RON" ledger --data "$DIR/data" --base-port "$BASE" >>"$DIR/ledger.log" 2>&1 &
     LEDGER_PID=$!

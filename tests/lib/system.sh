@@ -16,22 +16,10 @@ is() { # WHAT WANT GOT
     [ "$2" = "$3" ] || die "$1: expected '$2', got '$3'"
 }
 
-free_base() { # a base port that no service's port above it collides with
-    local p offset
-    while :; do
-        p=$((10000 + RANDOM % 20000))
-        for offset in 0 10 11 20 30 31 40 50; do
-            (exec 3<>"/dev/tcp/127.0.0.1/$((p + offset))") 2>/dev/null && continue 2
-        done
-        echo "$p"
-        return
-    done
-}
-
 pause() { read -rt "$1" <> <(:) || true; } # between two looks at something that is under way
 
 start_system() { # [flags]: DATA, BASE and TOKEN are set when every service is ready
-    [ -n "${BASE:-}" ] || BASE=$(free_base)
+    [ -n "${BASE:-}" ] || BASE=$("$SRC/tests/lib/ports")
     DATA=${DATA:-$DIR/data}
     "$RON" up --data "$DATA" --base-port "$BASE" "$@" >>"$DIR/log" 2>&1 &
     PID=$!

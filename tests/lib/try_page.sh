@@ -4,6 +4,8 @@
 DIR=$(mktemp -d /tmp/ron-docs-XXXXXX)
 chmod 711 "$DIR"
 export PG_CLUSTER_DIR=$DIR/pg
+PG_CLUSTER_PORT=$("$SRC/tests/lib/ports")
+export PG_CLUSTER_PORT
 die() {
     echo "FAILED: $*" >&2
     exit 1
@@ -15,26 +17,16 @@ cleanup() {
     rm -rf "$DIR"
 }
 trap cleanup EXIT
-python3 - "$SRC/docs/ops/replication.md" "$RON" "$SRC" "$DIR" "$1" "$2" "$3" >"$DIR/try.sh" <<'END'
-import re, random, socket, sys
-page, program, src, work, begin, end, count = sys.argv[1:]
+python3 - "$SRC/docs/ops/replication.md" "$RON" "$SRC" "$DIR" "$1" "$2" "$3" \
+    "$("$SRC/tests/lib/ports")" "$("$SRC/tests/lib/ports")" >"$DIR/try.sh" <<'END'
+import re, sys
+page, program, src, work, begin, end, count = sys.argv[1:-2]
 text = open(page).read()
 text = text[text.index(begin):]
 text = text[:text.index(end)]
 blocks = re.findall(r"```sh\n(.*?)```", text, re.S)
 assert len(blocks) == int(count), "the page lost its blocks"
-def free():
-    while True:
-        base = random.randint(10000, 30000) // 100 * 100
-        try:
-            for port in (base + 10, base + 11, base + 30, base + 31):
-                with socket.socket() as s:
-                    s.bind(("127.0.0.1", port))
-            return base
-        except OSError:
-            pass
-bases = {"74": free()}
-bases["75"] = next(b for b in iter(free, None) if b != bases["74"])
+bases = {"74": int(sys.argv[-2]), "75": int(sys.argv[-1])}
 script = re.sub(r"\b(74|75)(00|10|30)\b", lambda m: str(bases[m[1]] + int(m[2])), "\n".join(blocks))
 script = script.replace("build/release/ron", program).replace("tools/pg-cluster", src + "/tools/pg-cluster")
 print(re.sub(r"^((?:A|B|BENCH)=\$!)$", rf"\1; echo $! >>{work}/pids", script, flags=re.M))

@@ -195,7 +195,7 @@ double rig_metric(struct wallet_rig *r, const char *name, const char *labels)
     char url[128];
     struct text t = {NULL};
     snprintf(url, sizeof url, "http://127.0.0.1:%d/metrics", svc_port(r->svc));
-    struct net_http_request rq = {.url = url, .by = deadline_in_ms(5000)};
+    struct net_http_request rq = {.url = url, .by = deadline_in_ms(30000)};
     CHECK(net_http_once(&rq, NULL, keep_text, &t) == ERR_OK && t.p);
     double sum = sum_metric(t.p, name, labels);
     free(t.p);

@@ -2,7 +2,7 @@
 
 usage: kill.py RON DIR ROUNDS SEED     (started by kill.test; ROUNDS in the environment sets how many)
 """
-import http.client, json, random, socket, subprocess, sys, threading, time
+import http.client, json, os, random, subprocess, sys, threading, time
 
 ron, where, rounds, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 rng = random.Random(seed)
@@ -13,19 +13,7 @@ lock = threading.Lock()
 counter = 0
 
 
-def free_base():
-    while True:
-        at = rng.randrange(10000, 32000)
-        try:
-            for p in (10, 11):
-                with socket.socket() as s:
-                    s.bind(("127.0.0.1", at + p))
-            return at
-        except OSError:
-            pass
-
-
-base = free_base()
+base = int(subprocess.run([os.path.join(os.environ["SRC"], "tests/lib/ports")], capture_output=True, check=True).stdout)
 
 
 def connect():

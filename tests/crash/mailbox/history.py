@@ -21,20 +21,21 @@ log = open(OUT + ".log", "ab")
 def start():
     p = subprocess.Popen([RON, "mailbox", "--data", DATA, "--base-port", str(BASE), "--max_attempts=100", "--t_replay=60s",
                           "--drills.enabled=true", "--backoff_base=5ms", "--backoff_max=20ms"], stdout=log, stderr=log)
-    for _ in range(400):
-        try:
-            c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=2)
-            c.request("GET", "/readyz")
-            if c.getresponse().status == 200:
-                return p
-        except OSError:
-            pass
-        time.sleep(0.02)
-    sys.exit("not ready")
+    until("ready", ready)
+    return p
+
+
+def ready():
+    try:
+        c = http.client.HTTPConnection("127.0.0.1", PORT, timeout=5)
+        c.request("GET", "/readyz")
+        return c.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
 
 
 def until(what, holds):
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not holds():
         if time.monotonic() > end:
             sys.exit("never came true: " + what)

@@ -82,7 +82,7 @@ static void send_one(struct pending *p, int n)
 
 static void await_done(struct pending *p)
 {
-    struct deadline by = deadline_in_ms(10000);
+    struct deadline by = deadline_in_ms(30000);
     while (!atomic_load(&p->done)) {
         assert_false(deadline_passed(by));
         usleep(500);
@@ -100,7 +100,7 @@ static void await_committed(struct pending *p, size_t n)
 
 static void await_depth(struct rt_chan *ch, size_t n)
 {
-    struct deadline by = deadline_in_ms(10000);
+    struct deadline by = deadline_in_ms(30000);
     while (rt_chan_depth(ch) != n) {
         assert_false(deadline_passed(by));
         usleep(500);
@@ -117,7 +117,7 @@ static void one_more_is_refused_by(const char *queue, int n)
              "{\"units\":[{\"idem_id\":\"t:bp-%d\",\"entries\":[{\"id\":\"e-bp-%d\",\"ts\":1760000000000,"
              "\"kind\":\"mint\",\"account\":\"acct:alice\",\"asset\":\"ron\",\"amount\":\"1\"}]}]}",
              n, n);
-    struct deadline soon = deadline_in_ms(2000);
+    struct deadline soon = deadline_in_ms(20000);
     assert_int_equal(ledger_rig_http(&rig, "POST", "/v1/ingest", body, &b), 429);
     assert_false(deadline_passed(soon));
     snprintf(want, sizeof want, "\"queue\":\"%s\"", queue);
@@ -208,7 +208,7 @@ static void a_full_commit_queue_refuses_before_a_seq_is_given_and_readiness_says
     const char *flags[] = {"queues.commit=2"};
     struct pending p[4];
     struct obs_health_view view;
-    struct deadline by = deadline_in_ms(5000);
+    struct deadline by = deadline_in_ms(30000);
     open_rig(true, flags, 1);
     gate_close("committer");
     send_one(&p[0], 0);
@@ -338,8 +338,9 @@ static void too_many_frozen_generations_refuse_before_a_seq_is_given(void **stat
     assert_int_equal(ledger_head_seq(engine()), committed);
     assert_true(ledger_rig_metric(&rig, "busy_rejections_total", "q=\"checkpoint\"") >= 1);
     gate_open();
-    struct deadline by = deadline_in_ms(10000);
-    do { /* as soon as a generation is on disk there is room again */
+    struct deadline by =
+        deadline_in_ms(120000); /* real flushes of a real disk, which others may keep busy */
+    do {                        /* as soon as a generation is on disk there is room again */
         struct ledger_ingest rq = {.units = units, .n_units = PER};
         rig_ingest(&direct, &rq, 10000, &a);
         assert_false(deadline_passed(by));
@@ -395,7 +396,7 @@ static void a_flush_that_hangs_is_answered_as_outcome_unknown_on_every_transport
         assert_int_equal(a.outcome, LEDGER_UNKNOWN);
         assert_int_equal(a.err, ERR_OUTCOME_UNKNOWN);
         assert_int_equal(a.status, 503);
-        assert_true(a.took_ms >= 190 && a.took_ms < 5000);
+        assert_true(a.took_ms >= 190 && a.took_ms < 15000);
         rig_unit(&c[i], u.idem, 0, &a); /* in somebody's hands */
         assert_true(a.found);
         assert_int_equal(a.v[0].status, LEDGER_PENDING);
@@ -440,7 +441,7 @@ static void fill(struct rt_chan *ch, unsigned capacity, void (*check)(void))
     pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
     bool go = false;
     _Atomic unsigned running = 0;
-    struct deadline by = deadline_in_ms(10000);
+    struct deadline by = deadline_in_ms(30000);
     struct blocker *v = calloc(capacity + 1, sizeof *v);
     for (unsigned i = 0; i <= capacity; i++)
         v[i] = (struct blocker){{block, NULL}, &mutex, &cond, &go, &running};

@@ -27,7 +27,7 @@ static const struct obs_span *span_of(const char *name)
 
 static void take_until(const char *name)
 {
-    struct deadline by = deadline_in_ms(5000);
+    struct deadline by = deadline_in_ms(30000);
     while (span_of(name) == NULL) {
         n_got += obs_tracer_take(svc_tracer(rig.svc), got + n_got, MAX - n_got);
         assert_false(deadline_passed(by));
@@ -55,7 +55,7 @@ static void a_request_leaves_one_span_per_stage_of_one_trace(void **state)
     rig_client_open(&rig, RIG_OAP_UNIX, &c);
     rig_mint(&u, "traced", "acct:alice", 1);
     struct ledger_ingest rq = {.units = &u.u, .n_units = 1};
-    rig_ingest(&c, &rq, 5000, &a);
+    rig_ingest(&c, &rq, 30000, &a);
     assert_int_equal(a.v[0].status, LEDGER_COMMITTED);
     n_got = 0;
     take_until("committer");

@@ -303,7 +303,7 @@ static void a_feed_opens_without_news_tells_commits_and_stops_for_good(enum rig_
     struct rig_unit u;
     struct rig_reply a;
     struct feed_seen seen = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-    struct deadline by = deadline_in_ms(10000);
+    struct deadline by = deadline_in_ms(30000);
     rig_head(&client, 5000, &a);
     struct ledger_feed *f = ledger_client_feed(client.c, a.seq, &sink, &seen);
     assert_non_null(f);
@@ -353,14 +353,14 @@ static void many_calls_at_once_are_all_answered(enum rig_transport t)
 {
     enum { MANY = 60 };
     struct crowd c = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-    struct deadline by = deadline_in_ms(10000);
+    struct deadline by = deadline_in_ms(30000);
     for (int i = 0; i < MANY; i++) {
         char name[64];
         struct rig_unit u;
         snprintf(name, sizeof name, "crowd%d-%d", (int)t, i);
         rig_mint(&u, name, "acct:crowd", 1);
         struct ledger_ingest rq = {.units = &u.u, .n_units = 1};
-        ledger_client_ingest(client.c, &rq, deadline_in_ms(5000), crowd_done, &c);
+        ledger_client_ingest(client.c, &rq, deadline_in_ms(30000), crowd_done, &c);
     }
     for (unsigned n = 0; n < MANY;) {
         pthread_mutex_lock(&c.mutex);
@@ -464,7 +464,7 @@ static void nobody_there_is_a_definite_refusal_at_once_and_stays_one(void **stat
             try_ingest(20000, &a);
             assert_int_equal(a.outcome, LEDGER_REFUSED);
             assert_int_equal(a.err, ERR_REFUSED);
-            assert_true(a.took_ms < 5000);
+            assert_true(a.took_ms < 15000);
         }
         rig_head(&client, 20000, &a);
         assert_int_equal(a.outcome, LEDGER_REFUSED);
@@ -497,6 +497,7 @@ static void a_connection_cut_after_the_request_left_is_an_unknown_outcome_for_wr
 
 static void silence_until_the_deadline_is_an_unknown_outcome_for_writes_only(void **state)
 {
+    enum { SILENCE_MS = 1000 }; /* a busy machine has sent it by then */
     (void)state;
     for (size_t i = 0; i < 2; i++)
         for (int write = 0; write < 2; write++) {
@@ -506,12 +507,12 @@ static void silence_until_the_deadline_is_an_unknown_outcome_for_writes_only(voi
             assert_int_equal(pthread_create(&r.thread, NULL, rude_run, &r), 0);
             open_to(schemes[i], port);
             if (write)
-                try_ingest(150, &a);
+                try_ingest(SILENCE_MS, &a);
             else
-                rig_head(&client, 150, &a);
+                rig_head(&client, SILENCE_MS, &a);
             assert_int_equal(a.outcome, write ? LEDGER_UNKNOWN : LEDGER_REFUSED);
             assert_int_equal(a.err, ERR_TIMEOUT);
-            assert_true(a.took_ms >= 149);
+            assert_true(a.took_ms >= SILENCE_MS - 1);
             rig_client_close(&client);
             assert_int_equal(pthread_join(r.thread, NULL), 0);
             close(r.fd);
@@ -559,7 +560,7 @@ static void a_ledger_that_comes_back_is_found_again_by_the_same_client(void **st
         strcpy(again.flags[0], bind);
         snprintf(again.flags[1], sizeof again.flags[1], "oap.bind=127.0.0.1:%d", oap);
         ledger_rig_start(&again);
-        struct deadline by = deadline_in_ms(10000);
+        struct deadline by = deadline_in_ms(30000);
         do {
             rig_head(&client, 5000, &a);
             assert_false(deadline_passed(by));

@@ -55,7 +55,7 @@ static void replace(struct ledger_rig *r, int n)
 /* The line may need a moment to be there again; then the first thing heard is the verdict. */
 static void head_says_forked(struct rig_client *c)
 {
-    struct deadline by = deadline_in_ms(10000);
+    struct deadline by = deadline_in_ms(30000);
     struct rig_reply a;
     do {
         rig_head(c, 5000, &a);
@@ -129,7 +129,7 @@ static void after_a_cut_a_write_does_not_reach_a_stranger(void **state)
         struct rig_client c, direct;
         struct rig_unit u;
         struct rig_reply a;
-        struct deadline by = deadline_in_ms(10000);
+        struct deadline by = deadline_in_ms(30000);
         open_pinned(&r, true);
         rig_client_open(&r, wires[i], &c);
         mint_some(&c, "ours", 3);
@@ -163,7 +163,7 @@ static void a_ledger_that_only_restarted_is_taken_back_and_calls_that_waited_go_
         struct ledger_rig r;
         struct rig_client c, other;
         struct rig_reply a;
-        struct deadline by = deadline_in_ms(20000);
+        struct deadline by = deadline_in_ms(30000);
         open_pinned(&r, false);
         rig_client_open(&r, wires[i], &c);
         mint_some(&c, "ours", 3);

@@ -37,7 +37,7 @@ static void a_request_that_arrives_too_slowly_is_408(void **state)
 static void an_idle_connection_is_closed(void **state)
 {
     (void)state;
-    http_rig_start((struct net_limits){.idle_timeout_ms = 50});
+    http_rig_start((struct net_limits){.idle_timeout_ms = 500});
     struct raw_conn c;
     struct raw_response r;
     raw_connect(&c, http_rig.port);
@@ -85,7 +85,7 @@ static void the_server_answers_503_at_the_deadline_and_drops_the_late_answer(voi
     assert_true(atoi(raw_header(&r, "Retry-After", v, sizeof v)) >= 1);
     raw_free(&r);
     http_answered(&c, 200, "hello");
-    assert_int_equal(http_rig.closes, 1);
+    EVENTUALLY(http_rig.closes == 1);
     struct net_req *rq = http_rig.held;
     assert_true(net_req_gone(rq));
     EVENTUALLY(http_rig.inflight == 1); /* the work still counts */
@@ -101,7 +101,7 @@ static void callers_shorten_the_deadline_but_never_lengthen_it(void **state)
 {
     (void)state;
     http_rig_start((struct net_limits){.request_timeout_ms = 8000});
-    static const char *const headers[] = {"Request-Timeout: 0.05", "Request-Timeout: 50ms",
+    static const char *const headers[] = {"Request-Timeout: 0.2", "Request-Timeout: 200ms",
                                           "Deadline: 1000", "Request-Timeout: 0"};
     for (size_t i = 0; i < 4; i++) {
         char request[256];

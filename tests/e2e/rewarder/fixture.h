@@ -25,7 +25,7 @@
 
 extern const struct svc_def rewarder_svc;
 
-enum { PATIENCE_MS = 15000 };
+enum { PATIENCE_MS = 30000 };
 
 struct fixture {
     char dir[64], root[80], policy[96], token[8192];
@@ -271,6 +271,39 @@ static inline uint64_t paid_in(struct fake_ledger *l)
     for (size_t i = 0; i < l->n_units; i++)
         n += l->units[i].n;
     return n;
+}
+
+struct seen_task {
+    const char *name;
+    enum rt_task_state state;
+    uint64_t spawned;
+};
+
+static inline void see_task(void *ctx, const struct rt_task_info *info)
+{
+    struct seen_task *s = ctx;
+    if (strcmp(info->name, s->name) == 0) {
+        s->state = info->state;
+        s->spawned = info->spawned;
+    }
+}
+
+/* Fails the only task of that name and returns once its thread is gone, until its back-off is over. If that was so soon that nobody
+ * saw it gone, it fails again. */
+static inline void take_down(struct fixture *f, const char *name)
+{
+    struct rt_supervisor *sup = svc_supervisor(f->svc);
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    struct seen_task s = {.name = name};
+    do {
+        rt_supervisor_each(sup, see_task, &s);
+        uint64_t before = s.spawned;
+        (void)!rt_supervisor_fail(sup, name);
+        do
+            rt_supervisor_each(sup, see_task, &s);
+        while (s.state != RT_TASK_BACKOFF && s.spawned == before && !deadline_passed(by));
+    } while (s.state != RT_TASK_BACKOFF && !deadline_passed(by));
+    assert_int_equal(s.state, RT_TASK_BACKOFF);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

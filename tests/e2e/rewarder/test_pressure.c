@@ -187,12 +187,6 @@ static void a_run_the_emitter_does_not_take_is_quarantined_and_pays_nothing(void
     assert_int_equal(paid_in(f->ledger), 6);
 }
 
-static void note_artifact(void *ctx, const struct rt_task_info *info)
-{
-    if (!strcmp(info->name, "artifact"))
-        *(enum rt_task_state *)ctx = info->state;
-}
-
 /* `results` is full for longer than a worker waits: the run fails, the loss is counted, nothing is emitted. */
 static void a_result_nobody_writes_is_counted_and_its_run_fails(void **state) RT_BLOCKS
 {
@@ -202,13 +196,9 @@ static void a_result_nobody_writes_is_counted_and_its_run_fails(void **state) RT
     uint64_t before = counted(f, REWARDER_M_dropped_results, NULL);
     r->send_ms = 10;
     for (unsigned tries = 0; tries < 8 && counted(f, REWARDER_M_dropped_results, NULL) == before; tries++) {
-        enum rt_task_state is = RT_TASK_NEW;
         snprintf(epoch, sizeof epoch, "e%u", tries);
         put_inputs(f, epoch, 3, cid);
-        (void)!rt_supervisor_fail(svc_supervisor(f->svc), "artifact");
-        struct deadline by = deadline_in_ms(PATIENCE_MS);
-        while (is != RT_TASK_BACKOFF && !deadline_passed(by))
-            rt_supervisor_each(svc_supervisor(f->svc), note_artifact, &is);
+        take_down(f, "artifact");
         enum err e = ERR_OK;
         while (e == ERR_OK) {
             struct rewarder_item *it = dud(); /* of which only the run is used */
@@ -269,25 +259,15 @@ static void a_job_past_its_callers_deadline_fails_and_pays_nothing(void **state)
     json_decref(await_state(f, "e1", "settled"));
 }
 
-static void note_scheduler(void *ctx, const struct rt_task_info *info)
-{
-    if (!strcmp(info->name, "scheduler"))
-        *(enum rt_task_state *)ctx = info->state;
-}
-
 /* Asks while the scheduler is away; the status. On a machine so busy that it was back in time, that is 202. */
 static int ask_without_scheduler(struct fixture *f, const char *epoch) RT_BLOCKS
 {
     char cid[80], body[256], path[64];
     struct answer a;
-    enum rt_task_state is = RT_TASK_NEW;
     put_inputs(f, epoch, 3, cid);
     snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"weekly\"}", cid);
     snprintf(path, sizeof path, "/rewarder/epochs/%s/compute", epoch);
-    struct deadline by = deadline_in_ms(PATIENCE_MS);
-    (void)!rt_supervisor_fail(svc_supervisor(f->svc), "scheduler");
-    while (is != RT_TASK_BACKOFF && !deadline_passed(by))
-        rt_supervisor_each(svc_supervisor(f->svc), note_scheduler, &is);
+    take_down(f, "scheduler");
     call_with(f, "POST", path, "Request-Timeout: 40ms", bytes_of(body, strlen(body)), &a);
     buf_fini(&a.body);
     return a.status;

@@ -397,23 +397,6 @@ static void without_a_ledger_a_pool_of_balance_fails_the_run(void **state) RT_BL
     assert_int_equal(paid_in(f->ledger), 0);
 }
 
-static void note_scheduler(void *ctx, const struct rt_task_info *info)
-{
-    if (strcmp(info->name, "scheduler") == 0)
-        *(enum rt_task_state *)ctx = info->state;
-}
-
-/* Fails it and returns once its thread is gone: nobody takes from work_req until the back-off is over. */
-static void take_the_scheduler_down(struct fixture *f)
-{
-    struct deadline by = deadline_in_ms(PATIENCE_MS);
-    enum rt_task_state state = RT_TASK_NEW;
-    (void)!rt_supervisor_fail(svc_supervisor(f->svc), "scheduler");
-    while (state != RT_TASK_BACKOFF && !deadline_passed(by))
-        rt_supervisor_each(svc_supervisor(f->svc), note_scheduler, &state);
-    assert_int_equal(state, RT_TASK_BACKOFF);
-}
-
 /*
  * 512 items fill work_req to the brim while the scheduler is down. Each try has an epoch of its own, because one that a
  * restarted scheduler took after all is known from then on and is answered without the queue.
@@ -429,7 +412,7 @@ static void a_full_request_queue_is_429_with_retry_after(void **state) RT_BLOCKS
         snprintf(path, sizeof path, "/rewarder/epochs/%s/compute", epoch);
         put_inputs(f, epoch, 3, cid);
         snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"weekly\"}", cid);
-        take_the_scheduler_down(f);
+        take_down(f, "scheduler");
         enum err e = ERR_OK;
         while (e == ERR_OK) {
             struct rewarder_item *it = rewarder_item_create(REWARDER_COMPUTE, NULL);

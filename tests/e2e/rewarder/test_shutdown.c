@@ -71,12 +71,6 @@ static void a_clean_end_loses_nothing_and_names_what_stays(void **state) RT_BLOC
     json_decref(await_state(f, "e1", "settled"));
 }
 
-static void note_artifact(void *ctx, const struct rt_task_info *info)
-{
-    if (!strcmp(info->name, "artifact"))
-        *(enum rt_task_state *)ctx = info->state;
-}
-
 /* How many lines of registry.log speak of the epoch `gone`. */
 static json_int_t lines_written(struct fixture *f)
 {
@@ -100,11 +94,7 @@ static void every_result_is_written_or_counted(void **state) RT_BLOCKS
     log_to_file(f);
     start(f);
     struct rewarder *r = svc_state(f->svc);
-    enum rt_task_state is = RT_TASK_NEW;
-    struct deadline by = deadline_in_ms(PATIENCE_MS);
-    (void)!rt_supervisor_fail(svc_supervisor(f->svc), "artifact");
-    while (is != RT_TASK_BACKOFF && !deadline_passed(by))
-        rt_supervisor_each(svc_supervisor(f->svc), note_artifact, &is);
+    take_down(f, "artifact");
     for (unsigned i = 0; i < RESULTS; i++) {
         struct rewarder_run *run = rewarder_run_create(STR("default"), STR("gone"), false);
         struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_NOTE, run);

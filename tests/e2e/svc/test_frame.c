@@ -150,6 +150,8 @@ RT_UNCHECKED static void health_readiness_version_and_topology_are_there(void **
     assert_int_equal(call(f, "POST", "/healthz", NULL, "")->status, 405);
 }
 
+enum { PATIENCE_MS = 30000 };
+
 struct caller {
     struct fixture *f;
     int status;
@@ -180,7 +182,7 @@ RT_UNCHECKED static void a_full_queue_answers_429_at_once_and_counts_it(void **s
         assert_int_equal(pthread_create(&threads[i], NULL, echo_once, &callers[i]), 0);
     }
     /* A worker may have been inside its receive when the gate closed, so up to 2 more get through. */
-    for (int tries = 0; tries < 2000; tries++) {
+    for (struct deadline by = deadline_in_ms(PATIENCE_MS); !deadline_passed(by);) {
         struct answer *a = call(f, "GET", "/metrics", NULL, "");
         const char *at = strstr(a->body, "busy_rejections_total{service=\"tiny\",endpoint=\"echo\"} ");
         assert_non_null(at);
@@ -208,7 +210,7 @@ RT_UNCHECKED static void a_listener_that_is_restarted_serves_on(void **state)
         snprintf(want, sizeof want, "service_restarts_total{service=\"tiny\",task=\"listener\"} %d", round);
         assert_int_equal(call(f, "POST", "/admin/tasks/listener/restart", f->token, "")->status, 202);
         bool restarted = false;
-        struct deadline by = deadline_in_ms(20000);
+        struct deadline by = deadline_in_ms(PATIENCE_MS);
         while (!restarted &&
                !deadline_passed(by)) /* a listener that is gone makes the call fail, not this test hang */
             restarted = strstr(call(f, "GET", "/metrics", NULL, "")->body, want) != NULL;
@@ -225,7 +227,7 @@ RT_UNCHECKED static void a_failed_task_comes_back_and_a_drill_needs_permission(v
     assert_int_equal(call(f, "POST", "/admin/tasks/nobody/fail", f->token, "")->status, 404);
     assert_int_equal(call(f, "POST", "/v1/echo", f->token, "still here")->status, 200);
     bool restarted = false;
-    for (int tries = 0; tries < 5000 && !restarted; tries++)
+    for (struct deadline by = deadline_in_ms(PATIENCE_MS); !restarted && !deadline_passed(by);)
         restarted = strstr(call(f, "GET", "/metrics", NULL, "")->body,
                            "service_restarts_total{service=\"tiny\",task=\"worker\"} 1") != NULL;
     assert_true(restarted);
@@ -264,7 +266,7 @@ RT_UNCHECKED static void drain_answers_what_was_accepted_and_exits_clean(void **
     tiny_gate(f->svc, false);
     assert_int_equal(pthread_create(&thread, NULL, echo_once, &c), 0);
     bool inside = false;
-    for (int tries = 0; tries < 5000 && !inside; tries++)
+    for (struct deadline by = deadline_in_ms(PATIENCE_MS); !inside && !deadline_passed(by);)
         inside = strstr(call(f, "GET", "/metrics", NULL, "")->body,
                         "http_requests_inflight{service=\"tiny\"} 1") != NULL;
     assert_int_equal(svc_drain(f->svc), 0);

@@ -119,7 +119,7 @@ static enum err fill(struct rig *r, int i) RT_BLOCKS
         return err;
     }
     edge_store_commit(s, &c, 1);
-    CHECK(rt_oneshot_recv(&c->done, deadline_in_ms(1000), &value) == ERR_OK);
+    CHECK(rt_oneshot_recv(&c->done, deadline_in_ms(30000), &value) == ERR_OK);
     err = c->result;
     r->filled = true;
     edge_commit_unref(c);
@@ -139,7 +139,7 @@ static void record(struct rig *r, int i, enum edge_record_type type) RT_BLOCKS
     r->touched = i;
     r->wanted = type == EDGE_DEL_REF ? (struct value){0} : r->before[i];
     edge_store_commit(r->e->store, &c, 1);
-    CHECK(rt_oneshot_recv(&c->done, deadline_in_ms(1000), &value) == ERR_OK);
+    CHECK(rt_oneshot_recv(&c->done, deadline_in_ms(30000), &value) == ERR_OK);
     edge_commit_unref(c);
 }
 
