@@ -20,6 +20,7 @@ struct direct {
     _Atomic bool closed;
     struct direct *next;              /* of the service; under its direct_lock, like the next */
     struct direct_ingest *first_open; /* whose caller waits */
+    _Atomic uint32_t owed;            /* whose caller was told that nobody knows; relaxed: a gauge */
 };
 
 static struct direct *of(struct ledger_client *c)
@@ -101,6 +102,7 @@ static struct direct *take_late(struct ledger_service *s, int64_t now_ns, ledger
                 *out_fn = call->fn;
                 *out_ctx = call->ctx;
                 atomic_fetch_add(&d->open_calls, 1);
+                atomic_fetch_add_explicit(&d->owed, 1, memory_order_relaxed);
                 found = d;
                 break;
             }
@@ -227,6 +229,7 @@ static void ingest_answer(struct ledger_job *job) RT_BLOCKS
     struct direct_ingest *call = job->door;
     struct direct *d = call->d;
     if (!wait_end(d, call)) { /* it was told that nobody knows */
+        atomic_fetch_sub_explicit(&d->owed, 1, memory_order_relaxed);
         free(call);
         ledger_job_free(job);
         atomic_fetch_sub(&d->open_calls, 1);
@@ -863,6 +866,12 @@ static void direct_close(struct ledger_client *c)
     free(d);
 }
 
+/* There is one connection, so to speak. */
+static size_t direct_owing(struct ledger_client *c)
+{
+    return atomic_load_explicit(&of(c)->owed, memory_order_relaxed) > 0;
+}
+
 static const struct ledger_client_ops client_ops = {
     .ingest = direct_ingest,
     .unit = direct_unit,
@@ -876,6 +885,7 @@ static const struct ledger_client_ops client_ops = {
     .feed = direct_feed,
     .feed_stop = direct_feed_stop,
     .close = direct_close,
+    .owing = direct_owing,
 };
 
 enum err ledger_direct_open(struct svc *ledger, struct str token, struct ledger_client **out_client)

@@ -622,6 +622,11 @@ static void guard_close(struct ledger_client *c)
     free(g);
 }
 
+static size_t guard_owing(struct ledger_client *c)
+{
+    return ledger_client_owing(of(c)->inner);
+}
+
 static const struct ledger_client_ops guard_ops = {
     .ingest = guard_ingest,
     .unit = guard_unit,
@@ -635,6 +640,7 @@ static const struct ledger_client_ops guard_ops = {
     .feed = guard_feed,
     .feed_stop = guard_feed_stop,
     .close = guard_close,
+    .owing = guard_owing,
 };
 
 enum err ledger_client_guard(struct ledger_client *inner, struct ledger_client **out_client)

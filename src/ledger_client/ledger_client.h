@@ -262,6 +262,9 @@ struct ledger_client_ops {
         struct ledger_feed *f); /* no callback runs once it returned; must not be called from one */
     void (*close)(
         struct ledger_client *c); /* answers what is outstanding (UNKNOWN / REFUSED), then frees */
+    /* Connections that still owe the answer to a call which was told UNKNOWN for want of time. Any thread. NULL: such a
+     * connection is closed at once. */
+    size_t (*owing)(struct ledger_client *c);
 };
 
 /* Transports embed this as their first member. */
@@ -275,6 +278,11 @@ static inline void ledger_client_ingest(struct ledger_client *c, const struct le
                                         struct deadline by, ledger_ingest_fn *fn, void *ctx)
 {
     c->ops->ingest(c, rq, by, fn, ctx);
+}
+
+static inline size_t ledger_client_owing(struct ledger_client *c)
+{
+    return c->ops->owing == NULL ? 0 : c->ops->owing(c);
 }
 
 static inline void ledger_client_unit(struct ledger_client *c, struct str idem_id, uint32_t wait_ms,

@@ -518,6 +518,16 @@ static void oap_close(struct ledger_client *base)
     free(o);
 }
 
+static size_t oap_owing(struct ledger_client *base)
+{
+    struct ledger_oap *o = of(base);
+    size_t n = 0;
+    for (uint32_t t = 0; t < LEDGER_TARGETS_MAX; t++)
+        for (size_t i = 0; i < o->targets[t].n_conns; i++)
+            n += net_oap_client_owed(o->targets[t].conns[i]) > 0;
+    return n;
+}
+
 static const struct ledger_client_ops oap_ops = {
     .ingest = oap_ingest,
     .unit = oap_unit,
@@ -531,6 +541,7 @@ static const struct ledger_client_ops oap_ops = {
     .feed = oap_feed,
     .feed_stop = oap_feed_stop,
     .close = oap_close,
+    .owing = oap_owing,
 };
 
 /* Whoever is there next has to show that it is the same; a copy that nobody talks to may come and go. */

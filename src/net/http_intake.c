@@ -172,7 +172,7 @@ static bool admission(struct net_conn *c, struct net_req *rq, struct net_problem
     if (e == ERR_OK) {
         rq->counted = true;
         if (w->s->hooks.inflight)
-            w->s->hooks.inflight(w->s->hooks.ctx, 1);
+            w->s->hooks.inflight(w->s->hooks.ctx, rq->match.leaf->route, 1);
         return true;
     }
     *out = (struct net_problem){.err = e,

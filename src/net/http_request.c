@@ -66,7 +66,7 @@ void net_req__free(struct net_req *rq)
     struct net_worker *w = rq->w;
     rq->magic = 0;
     if (rq->counted && w->s->hooks.inflight)
-        w->s->hooks.inflight(w->s->hooks.ctx, -1);
+        w->s->hooks.inflight(w->s->hooks.ctx, rq->match.leaf->route, -1);
     net_admission_leave(&rq->permit);
     net_stream__free(rq);
     net_inflater_destroy(rq->inflater);

@@ -295,7 +295,7 @@ struct net_done {
 struct net_hooks {
     void *ctx;
     void (*conn)(void *ctx, int delta); /* +1 / -1 */
-    void (*inflight)(void *ctx, int delta);
+    void (*inflight)(void *ctx, const struct net_route *route, int delta);
     void (*done)(void *ctx, const struct net_done *d);
     void (*reject)(void *ctx, enum net_reject why);
     /* After routing and admission, before the handler. False: it has answered the request itself. */

@@ -98,6 +98,7 @@ struct net_oap_client {
     struct rt_backoff backoff;
     uint64_t next_corr, sent_version;
     struct map64 sent;
+    _Atomic size_t owed; /* the loop's; relaxed: a gauge reads it */
     struct net_oap_stream *wait_first, *wait_last;
     struct buf rx, tx;
     uint32_t events;
@@ -190,6 +191,8 @@ static void on_call_timer(struct net_timer *t)
         (struct net_oap_stream *)((char *)t - offsetof(struct net_oap_stream, timer));
     if (call->is_stream)
         put_stop(call->client, call);
+    else if (call->state == CALL_SENT)
+        atomic_fetch_add_explicit(&call->client->owed, 1, memory_order_relaxed);
     call_over(call, call->state == CALL_SENT ? ERR_TIMEOUT : ERR_UNAVAILABLE, 0, bytes_of(NULL, 0));
 }
 
@@ -310,6 +313,8 @@ static void take_frame(struct net_oap_client *c, const struct net_oap_frame *f)
     }
     struct net_oap_stream *call = map64_get(&c->sent, f->head.corr);
     if (call == NULL) {
+        if ((f->head.flags & NET_OAP_END) && atomic_load_explicit(&c->owed, memory_order_relaxed) > 0)
+            atomic_fetch_sub_explicit(&c->owed, 1, memory_order_relaxed);
         /* Late answers to calls that gave up are fine. An error for nobody means that the server broke with
          * us. */
         if (f->head.corr == 0 && f->head.code >= 400)
@@ -377,6 +382,7 @@ static void connection_drop(struct net_oap_client *c)
     close(c->nf.fd);
     c->nf.fd = -1;
     c->state = CONN_NONE;
+    atomic_store_explicit(&c->owed, 0, memory_order_relaxed);
     c->sent_version = 0;
     net_timer_cancel(c->loop, &c->timer);
     buf_reset(&c->tx);
@@ -784,6 +790,11 @@ void net_oap_client_set_token(struct net_oap_client *c, struct str token)
         explicit_bzero(old->text, old->n);
         free(old);
     }
+}
+
+size_t net_oap_client_owed(const struct net_oap_client *c)
+{
+    return atomic_load_explicit(&c->owed, memory_order_relaxed);
 }
 
 bool net_oap_client_connected(const struct net_oap_client *c)

@@ -50,6 +50,8 @@ void net_oap_client_stop(struct net_oap_client *c);
 void net_oap_client_destroy(struct net_oap_client *c);
 void net_oap_client_set_token(struct net_oap_client *c, struct str token); /* from the next call on */
 bool net_oap_client_connected(const struct net_oap_client *c);
+/* Calls that ran out of time and whose answer may still come on this connection. Any thread. */
+size_t net_oap_client_owed(const struct net_oap_client *c);
 
 struct net_oap_call {
     uint16_t app, code;

@@ -40,16 +40,24 @@ static const char *method_text(struct str method)
  * Series are found by their labels once per route and status; afterwards the handles kept beside the route are used.
  * Only for the route's own method: HEAD on a GET is rare enough to be looked up.
  */
-static struct svc_series *series_of(struct svc *s, const struct net_done *d)
+static struct svc_series *series_of_route(struct svc *s, const struct net_route *route)
 {
-    if (!d->route || !str_eq_c(d->method, d->route->method))
-        return NULL;
     const struct net_routes *r = s->routes;
     size_t before = 0;
-    if (d->route < r->list || d->route >= r->list + r->count)
+    if (route < r->list || route >= r->list + r->count)
         before = (r++)->count;
-    CHECK(d->route >= r->list && d->route < r->list + r->count);
-    return &s->series[before + (size_t)(d->route - r->list)];
+    CHECK(route >= r->list && route < r->list + r->count);
+    return &s->series[before + (size_t)(route - r->list)];
+}
+
+static struct svc_series *series_of(struct svc *s, const struct net_done *d)
+{
+    return d->route && str_eq_c(d->method, d->route->method) ? series_of_route(s, d->route) : NULL;
+}
+
+static const char *route_label(const struct net_route *route)
+{
+    return route->label ? route->label : route->pattern;
 }
 
 static struct obs_counter *requests_of(struct svc *s, struct svc_series *kept, const char *route,
@@ -82,7 +90,7 @@ static void on_done(void *ctx, const struct net_done *d)
 {
     struct svc *s = ctx;
     struct svc_series *kept = series_of(s, d);
-    const char *route = !d->route ? "none" : d->route->label ? d->route->label : d->route->pattern;
+    const char *route = d->route ? route_label(d->route) : "none";
     const char *method = kept ? d->route->method : method_text(d->method);
     obs_counter_inc(requests_of(s, kept, route, method, status_index(d->status)));
     if (s->families[SVC_M_http_latency])
@@ -106,10 +114,21 @@ static void on_conn(void *ctx, int delta)
     obs_gauge_add(obs_gauge(s->families[SVC_M_http_conns]), delta);
 }
 
-static void on_inflight(void *ctx, int delta)
+static void on_inflight(void *ctx, const struct net_route *route, int delta)
 {
-    struct svc *s = ctx;
-    obs_gauge_add(obs_gauge(s->families[SVC_M_http_inflight]), delta);
+    obs_gauge_add(series_of_route(ctx, route)->inflight, delta);
+}
+
+/* Every route that is admitted is there at zero. */
+static void open_inflight(struct svc *s)
+{
+    for (size_t t = 0; t < 2; t++)
+        for (size_t i = 0; i < s->routes[t].count; i++) {
+            const struct net_route *route = &s->routes[t].list[i];
+            if (!(route->flags & NET_NO_ADMISSION))
+                series_of_route(s, route)->inflight =
+                    OBS_GAUGE_OF(s->families[SVC_M_http_inflight], route_label(route));
+        }
 }
 
 static void on_draining(void *ctx, struct net_req *rq)
@@ -201,6 +220,7 @@ enum err svc__http_open(struct svc *s)
     s->series = calloc(s->routes[0].count + own, sizeof *s->series);
     if (!s->series)
         return ERR_NO_MEMORY;
+    open_inflight(s);
 
     struct net_server_config config = {
         .threads = svc__http_threads(s),

@@ -34,6 +34,7 @@ enum { SVC_STATUSES = 20 }; /* told apart by http_requests_total */
 struct svc_series {
     _Atomic(struct obs_counter *) requests[SVC_STATUSES];
     _Atomic(struct obs_hist *) latency;
+    struct obs_gauge *inflight; /* from the start; shared by the methods of a path */
 };
 
 struct svc_step {

@@ -303,8 +303,9 @@ static void on_conn(void *ctx, int delta)
     http_rig.conns += delta;
 }
 
-static void on_inflight(void *ctx, int delta)
+static void on_inflight(void *ctx, const struct net_route *route, int delta)
 {
+    (void)route;
     (void)ctx;
     http_rig.inflight += delta;
 }

@@ -708,7 +708,7 @@ static void do_consistency(struct ledger_client *c, uint64_t from, uint64_t to, 
 
 static const struct ledger_client_ops ops = {do_ingest,  do_unit,  do_account,   do_entry,
                                              do_entries, do_roots, do_proof,     do_consistency,
-                                             do_head,    do_feed,  do_feed_stop, do_close};
+                                             do_head,    do_feed,  do_feed_stop, do_close, NULL};
 
 /* ---- outside ---- */
 

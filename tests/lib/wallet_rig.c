@@ -81,6 +81,7 @@ static void start(struct wallet_rig *r, const char *const *flags, size_t n)
                               .flags = flags,
                               .flag_count = n,
                               .quiet = true,
+                              .clock = r->clock,
                               .wiring = mem_ledger_client(r->ledger)};
     enum err e = svc_open(&wallet_svc, &opt, &r->svc);
     if (e == ERR_OK)
@@ -104,9 +105,15 @@ void rig_await_ready(struct wallet_rig *r, bool ready)
 
 void wallet_rig_open(struct wallet_rig *r, const char *const *flags, size_t n)
 {
+    wallet_rig_open_at(r, flags, n, NULL);
+}
+
+void wallet_rig_open_at(struct wallet_rig *r, const char *const *flags, size_t n, const struct clock *clock)
+{
     const char *why = "";
     struct buf token;
     memset(r, 0, sizeof *r);
+    r->clock = clock;
     strcpy(r->dir, "/tmp/ron-wallet-XXXXXX");
     CHECK(mkdtemp(r->dir));
     snprintf(r->root, sizeof r->root, "%s/ron-data", r->dir);

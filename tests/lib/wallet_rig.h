@@ -12,6 +12,7 @@ struct wallet_rig {
     struct svc_data *data;
     struct svc *svc;
     struct mem_ledger *ledger;
+    const struct clock *clock; /* NULL: the real one */
 };
 
 struct rig_answer {
@@ -22,6 +23,8 @@ struct rig_answer {
 
 void wallet_rig_open(struct wallet_rig *r, const char *const *flags,
                      size_t n) RT_BLOCKS; /* ready when it returns */
+void wallet_rig_open_at(struct wallet_rig *r, const char *const *flags, size_t n,
+                        const struct clock *clock) RT_BLOCKS;
 void wallet_rig_restart(struct wallet_rig *r, const char *const *flags, size_t n) RT_BLOCKS;
 int wallet_rig_stop(struct wallet_rig *r) RT_BLOCKS; /* what the process would exit with */
 void wallet_rig_close(struct wallet_rig *r) RT_BLOCKS;

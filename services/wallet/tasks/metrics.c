@@ -38,6 +38,7 @@ static void sample(struct wallet *w)
     count_http_timeouts(w);
     obs_gauge_set(obs_gauge(w->m[WALLET_M_parked]), (double)parked);
     obs_gauge_set(obs_gauge(w->m[WALLET_M_unsettled]), (double)unsettled);
+    obs_gauge_set(obs_gauge(w->m[WALLET_M_owing]), (double)ledger_client_owing(w->ledger));
     obs_gauge_set(obs_gauge(w->m[WALLET_M_in_doubt]), (double)atomic_load(&w->in_doubt));
     obs_gauge_set(obs_gauge_nth(w->m[WALLET_M_breaker_state], 0),
                   (double)rt_breaker_state(&w->breaker, now));

@@ -608,6 +608,37 @@ static void a_subscriber_1024_groups_behind_is_cut_and_told_where_to_resume(void
     close_rig();
 }
 
+static void an_answer_that_was_waited_for_in_vain_is_owed_until_it_comes(void **state)
+{
+    (void)state;
+    enum { DOORS = 3 };
+    static const enum rig_transport doors[DOORS] = {RIG_HTTP, RIG_OAP, RIG_DIRECT};
+    static const size_t owing[DOORS] = {0, 1, 1}; /* over HTTP the connection is closed instead */
+    struct rig_client c[DOORS];
+    struct rig_reply a;
+    char name[32];
+    open_rig(true, NULL, 0);
+    gate_close("committer");
+    for (int i = 0; i < DOORS; i++) {
+        struct rig_unit u;
+        rig_client_open(&rig, doors[i], &c[i]);
+        assert_int_equal(ledger_client_owing(c[i].c), 0);
+        snprintf(name, sizeof name, "owed-%d", i);
+        rig_mint(&u, name, "acct:alice", 1);
+        rig_ingest(&c[i], &(struct ledger_ingest){.units = &u.u, .n_units = 1}, 100, &a);
+        assert_int_equal(a.outcome, LEDGER_UNKNOWN);
+        assert_int_equal(ledger_client_owing(c[i].c), owing[i]);
+    }
+    gate_open();
+    for (int i = 0; i < DOORS; i++) {
+        struct deadline by = deadline_in_ms(30000);
+        while (ledger_client_owing(c[i].c) > 0)
+            assert_false(deadline_passed(by));
+        rig_client_close(&c[i]);
+    }
+    close_rig();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -623,6 +654,7 @@ int main(void)
         cmocka_unit_test_teardown(without_a_free_job_a_request_is_refused_as_inflight, reopen),
         cmocka_unit_test_teardown(a_flush_that_hangs_is_answered_as_outcome_unknown_on_every_transport,
                                   reopen),
+        cmocka_unit_test_teardown(an_answer_that_was_waited_for_in_vain_is_owed_until_it_comes, reopen),
         cmocka_unit_test_teardown(a_full_read_queue_answers_429_at_every_door, reopen),
         cmocka_unit_test_teardown(a_full_admin_queue_answers_429, reopen),
         cmocka_unit_test_teardown(more_subscribers_than_allowed_are_refused, reopen),

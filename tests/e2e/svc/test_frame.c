@@ -265,10 +265,14 @@ RT_UNCHECKED static void drain_answers_what_was_accepted_and_exits_clean(void **
     assert_int_equal(open_with(f, NULL, 0), ERR_OK);
     tiny_gate(f->svc, false);
     assert_int_equal(pthread_create(&thread, NULL, echo_once, &c), 0);
-    bool inside = false;
-    for (struct deadline by = deadline_in_ms(PATIENCE_MS); !inside && !deadline_passed(by);)
-        inside = strstr(call(f, "GET", "/metrics", NULL, "")->body,
-                        "http_requests_inflight{service=\"tiny\"} 1") != NULL;
+    static const char inflight[] = "inflight_requests{service=\"tiny\",route=\"/v1/echo\"} ";
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    const char *at;
+    do {
+        assert_false(deadline_passed(by));
+        at = strstr(call(f, "GET", "/metrics", NULL, "")->body, inflight);
+        assert_non_null(at); /* from the start */
+    } while (at[sizeof inflight - 1] != '1');
     assert_int_equal(svc_drain(f->svc), 0);
     pthread_join(thread, NULL);
     assert_int_equal(c.status, 200);
