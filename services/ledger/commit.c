@@ -139,6 +139,8 @@ static void publish(struct group *g, const struct ledger_head *head)
 {
     struct ledger *l = g->l;
     ledger_head_publish(l, head);
+    if (!ledger_is_heard(l))
+        return;
     bool rows = atomic_load_explicit(&l->event_subscribers, memory_order_acquire) > 0;
     struct ledger_group_event *ev = malloc(sizeof *ev + (rows ? g->n_rows : 0) * sizeof ev->rows[0]);
     if (ev == NULL)

@@ -110,7 +110,7 @@ struct ledger_jobs {
     struct ledger_job_unit **pending;
 };
 
-enum { JOBS_BUCKETS = 4096 };
+enum { JOBS_BUCKETS = 16384 }; /* of units: 32 requests of 256 are usual */
 
 NODISCARD enum err ledger_jobs_init(struct ledger_jobs *js, uint32_t max);
 void ledger_jobs_fini(struct ledger_jobs *js);

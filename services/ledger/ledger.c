@@ -108,6 +108,23 @@ void ledger_head_publish(struct ledger *l, const struct ledger_head *h)
     atomic_store_explicit(&l->head_version, v + 2, memory_order_release);
 }
 
+void ledger_listen(struct ledger *l)
+{
+    atomic_fetch_add_explicit(&l->listeners, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with ledger_is_heard */
+}
+
+void ledger_unlisten(struct ledger *l)
+{
+    CHECK(atomic_fetch_sub_explicit(&l->listeners, 1, memory_order_relaxed) > 0);
+}
+
+bool ledger_is_heard(const struct ledger *l)
+{
+    atomic_thread_fence(memory_order_seq_cst); /* pairs with ledger_listen */
+    return atomic_load_explicit(&l->listeners, memory_order_relaxed) > 0;
+}
+
 bool ledger_enter_safe_mode(struct ledger *l, enum ledger_cause cause, const char *detail)
 {
     int none = CAUSE_NONE;

@@ -176,8 +176,9 @@ struct ledger {
     struct sha256 last_root;
     struct ledger_gen_log *gen_log_last,
         *gen_log_done; /* being filled; complete while opening (else it goes through gen_tx) */
-    _Atomic int64_t commit_began_ns; /* 0: idle */
-    _Atomic uint32_t event_subscribers;
+    _Atomic int64_t commit_began_ns;    /* 0: idle */
+    _Atomic uint32_t event_subscribers; /* streams of commits, which want the rows named */
+    _Atomic uint32_t listeners;         /* streams of any kind; without one nobody is woken for a commit */
 
     /* head: sequence lock, version odd while written */
     _Atomic uint64_t head_version, head_seq;
@@ -224,6 +225,14 @@ NODISCARD enum err ledger_refuse(struct ledger *l, enum err err, const char *why
 /* ---- the head ---- */
 void ledger_head_read(const struct ledger *l, struct ledger_head *out);
 void ledger_head_publish(struct ledger *l, const struct ledger_head *h);
+
+/*
+ * Whether a commit wakes anybody up. Who listens first says so and then reads the head; who commits publishes the head and then
+ * asks. One of them sees the other (a fence on both sides), so no commit is left for the next one to tell of.
+ */
+void ledger_listen(struct ledger *l);
+void ledger_unlisten(struct ledger *l);
+bool ledger_is_heard(const struct ledger *l);
 static inline uint64_t ledger_head_seq(const struct ledger *l)
 {
     return atomic_load_explicit(&l->head_seq, memory_order_acquire); /* pairs with publish */

@@ -315,7 +315,7 @@ static enum err append_local(struct ledger *l, const struct store_frame *f, stru
 
 static void wake_subscribers(struct ledger *l, const struct store_frame *f)
 {
-    struct ledger_group_event *ev = calloc(1, sizeof *ev);
+    struct ledger_group_event *ev = ledger_is_heard(l) ? calloc(1, sizeof *ev) : NULL;
     if (ev == NULL)
         return; /* they look at the group table anyway */
     atomic_init(&ev->refs, 1);

@@ -548,9 +548,12 @@ enum err ledger_stream_submit(struct ledger_service *s, struct ledger_stream *st
         obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_busy_rejections], "stream"));
         return ERR_BUSY;
     }
+    ledger_listen(s->l); /* before the publisher reads the head for it */
     enum err err = rt_chan_try_send(s->stream_tx, st);
-    if (err != ERR_OK)
+    if (err != ERR_OK) {
+        ledger_unlisten(s->l);
         atomic_fetch_sub(&s->n_streams, 1);
+    }
     return err;
 }
 

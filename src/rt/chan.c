@@ -57,7 +57,8 @@ enum { CHAN_MAGIC = 0x6e616863 };
 /* What the threads at one end share; the other end stays away from its cache line. */
 struct chan_end {
     struct rt_word word;
-    struct os_count looks; /* how often to look before sleeping; a guess that learns */
+    struct os_count looks;  /* how often to look before sleeping; a guess that learns */
+    struct os_count blinks; /* waits that slept without a look, since looking was of no use */
 } __attribute__((aligned(OS_CACHE_LINE)));
 
 struct rt_chan {
@@ -279,11 +280,22 @@ enum err rt_chan_try_send(struct rt_chan *ch, void *item)
     return rt_chan_try_send_batch(ch, &item, 1, &n);
 }
 
+/* Who never saw anything come goes to sleep at once (whoever is to send may be waiting for this very core), but for one time. */
+static uint64_t end_looks(struct chan_end *end)
+{
+    uint64_t looks = os_count_get(&end->looks);
+    if (looks > 0)
+        return looks;
+    uint64_t blinks = os_count_get(&end->blinks) + 1;
+    os_count_set(&end->blinks, blinks);
+    return blinks % OS_LOOK_AGAIN == 0;
+}
+
 /* Waits for the word to change: looks a while before it sleeps, the longer if that helped the last time. */
 RT_BLOCKS
 static enum err end_wait(struct chan_end *end, uint64_t seen, size_t batch, struct deadline by)
 {
-    uint64_t looks = os_count_get(&end->looks);
+    uint64_t looks = end_looks(end);
     int pauses = batch == 1 ? OS_LOOK_PAUSES_ONE : OS_LOOK_PAUSES_BATCH;
     for (uint64_t i = 0; i < looks; i++) {
         for (int k = 0; k < pauses; k++)
@@ -293,7 +305,7 @@ static enum err end_wait(struct chan_end *end, uint64_t seen, size_t batch, stru
             return ERR_OK;
         }
     }
-    os_count_set(&end->looks, looks / 2 + OS_LOOKS_MIN);
+    os_count_set(&end->looks, looks / 2);
     return rt_word_wait(&end->word, seen, STATE, by, RT_STOP_HARD);
 }
 

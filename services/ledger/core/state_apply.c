@@ -112,6 +112,19 @@ static enum err nonce_refuse(struct judge *j, const struct core_entry *e, uint64
     return refuse(j, reason);
 }
 
+/* A further lane of an account; 0: it has none of that number. *n_lanes grows by those that were passed. */
+static uint32_t lane_find(struct ledger_state *s, uint32_t a, uint16_t lane, uint32_t *n_lanes)
+{
+    uint32_t i = s->lane_hint;
+    if (i != 0 && i <= s->lanes.n && lane_at(s, i)->account == a && lane_at(s, i)->lane == lane)
+        return i; /* senders stay on their lane for a while, and a hot account has many */
+    for (i = atomic_load_explicit(&account_at(s, a)->lanes, memory_order_relaxed);
+         i != 0 && lane_at(s, i)->lane != lane; (*n_lanes)++)
+        i = atomic_load_explicit(&lane_at(s, i)->next, memory_order_relaxed);
+    s->lane_hint = i;
+    return i;
+}
+
 static enum err nonce_take(struct judge *j, const struct core_entry *e)
 {
     struct ledger_state *s = j->s;
@@ -126,9 +139,7 @@ static enum err nonce_take(struct judge *j, const struct core_entry *e)
         last = acc->counter;
     } else if (acc != NULL) {
         n_lanes = acc->has_lane;
-        for (i = atomic_load_explicit(&acc->lanes, memory_order_relaxed);
-             i != 0 && lane_at(s, i)->lane != lane; n_lanes++)
-            i = atomic_load_explicit(&lane_at(s, i)->next, memory_order_relaxed);
+        i = lane_find(s, a, lane, &n_lanes);
         if (i != 0)
             last = lane_at(s, i)->counter;
     }

@@ -127,10 +127,11 @@ struct ledger_state {
     uint32_t n_opened, n_shut; /* holds opened and shut by the unit being judged */
     struct undo *undo;
     uint32_t *opened, *shut;
-    uint32_t *touched_assets;           /* committer */
-    uint32_t load_last;                 /* loading: the account of the last record */
-    uint32_t load_ascending;            /* loading: accounts 1 to this were made in ascending order */
-    uint32_t load_filed;                /* loading: accounts 1 to this are in the directory */
+    uint32_t *touched_assets; /* committer */
+    uint32_t lane_hint;       /* sequencer: the further lane that was used last, if it is still there */
+    uint32_t load_last;       /* loading: the account of the last record */
+    uint32_t load_ascending;  /* loading: accounts 1 to this were made in ascending order */
+    uint32_t load_filed;      /* loading: accounts 1 to this are in the directory */
     uint64_t load_hashes[LOAD_UNFILED]; /* loading: of those that are not, by index */
 };
 

@@ -3,6 +3,9 @@
  * wakes us up and names the rows that moved; the accounts of other groups are read from the journal. Those of the last groups are
  * kept for the other streams at the head.
  *
+ * Without a stream nobody is woken for a commit: that would be one more hand-over for each, on the way to its answer. What is counted
+ * is then counted by the tick.
+ *
  * A stream that was at the head once and then falls 1024 groups behind is cut and told where to resume.
  */
 #include <stdlib.h>
@@ -267,6 +270,15 @@ static void count_published(struct publisher *p)
     p->published = head.group_no;
 }
 
+static void stream_end(struct publisher *p, struct ledger_stream *st)
+{
+    atomic_fetch_sub(&p->s->n_streams, 1);
+    ledger_unlisten(p->l);
+    if (st->commits)
+        atomic_fetch_sub(&p->l->event_subscribers, 1);
+    st->ops->end(st);
+}
+
 static void pump_all(struct publisher *p) RT_BLOCKS
 {
     int64_t now = p->l->deps.clock->mono_ns(p->l->deps.clock->ctx);
@@ -278,10 +290,7 @@ static void pump_all(struct publisher *p) RT_BLOCKS
             continue;
         }
         *at = st->next;
-        atomic_fetch_sub(&p->s->n_streams, 1);
-        if (st->commits)
-            atomic_fetch_sub(&p->l->event_subscribers, 1);
-        st->ops->end(st);
+        stream_end(p, st);
     }
 }
 
@@ -318,10 +327,7 @@ static void end_all(struct publisher *p) RT_BLOCKS
     while (p->streams != NULL) {
         struct ledger_stream *st = p->streams;
         p->streams = st->next;
-        atomic_fetch_sub(&p->s->n_streams, 1);
-        if (st->commits)
-            atomic_fetch_sub(&p->l->event_subscribers, 1);
-        st->ops->end(st);
+        stream_end(p, st);
     }
     for (size_t i = 0; i < CACHE; i++) {
         if (p->cache[i].arena.chunk_bytes != 0)

@@ -44,8 +44,8 @@ void os_mutex_lock(struct os_mutex *m);
 void os_mutex_unlock(struct os_mutex *m);
 
 /* Looking before sleeping adds no interleaving that sleeping does not have: none in the model. */
-#define OS_LOOKS_MIN         0
 #define OS_LOOKS_MAX         0
+#define OS_LOOK_AGAIN        UINT64_MAX /* never: a look is no step of the model */
 #define OS_LOOK_PAUSES_ONE   0
 #define OS_LOOK_PAUSES_BATCH 0
 static inline void os_pause(void)

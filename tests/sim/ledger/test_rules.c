@@ -384,6 +384,68 @@ static void reverses_never_exceed_the_transfer(void **state) RT_BLOCKS
     close_memory(&r);
 }
 
+static void a_commit_wakes_nobody_who_does_not_listen(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct rig r;
+    open_memory(&r);
+    struct core_entry m = mint("m1", "acct:a", 1000);
+    send(&r, "m1", &m);
+    assert_int_equal(rt_bcast_stats(r.l->root_pub).published, 0);
+    ledger_listen(r.l);
+    m.id = STR("m2");
+    send(&r, "m2", &m);
+    assert_int_equal(rt_bcast_stats(r.l->root_pub).published, 1);
+    ledger_unlisten(r.l);
+    m.id = STR("m3");
+    send(&r, "m3", &m);
+    assert_int_equal(rt_bcast_stats(r.l->root_pub).published, 1);
+    assert_int_equal(ledger_head_seq(r.l), 3);
+    close_memory(&r);
+}
+
+/* Lanes of one account in turn, lanes of two accounts in turn, and a lane whose unit was taken back. */
+static void i7_lanes_are_told_apart_whichever_was_used_last(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct rig r;
+    open_memory(&r);
+    struct core_entry m = mint("m-a", "acct:a", 1000);
+    send(&r, "m-a", &m);
+    m = mint("m-b", "acct:b", 1000);
+    send(&r, "m-b", &m);
+    char id[32];
+    for (uint64_t counter = 1; counter <= 3; counter++)
+        for (uint64_t lane = 0; lane < 6; lane++)
+            for (unsigned who = 0; who < 2; who++) {
+                snprintf(id, sizeof id, "p-%u-%u-%u", (unsigned)counter, (unsigned)lane, who);
+                struct core_entry p = pay(id, 2, 1, lane << CORE_LANE_SHIFT | counter);
+                p.account = who == 0 ? STR("acct:a") : STR("acct:b");
+                p.to = STR("acct:c");
+                assert_int_equal(send(&r, id, &p).verdict, VERDICT_COMMITTED);
+                snprintf(id, sizeof id, "again-%u-%u-%u", (unsigned)counter, (unsigned)lane, who);
+                p.id = str_from_c(id);
+                assert_int_equal(send(&r, id, &p).reason, ERR_NONCE_CONFLICT);
+            }
+    /* The first entry makes lane 9, the second finds it again and cannot pay: both are taken back, and the lane with them. */
+    struct core_entry two[2] = {pay("two-1", 2, 1, UINT64_C(9) << CORE_LANE_SHIFT | 1),
+                                pay("two-2", 2, 100000, UINT64_C(9) << CORE_LANE_SHIFT | 2)};
+    struct core_unit u = {STR("two"), {NULL, 0}, 0, two, 2};
+    struct rig_outcome out;
+    rig_one(&r, &u, &out);
+    assert_int_equal(out.reason, ERR_INSUFFICIENT_FUNDS);
+    struct core_entry late = pay("late-9", 2, 1, UINT64_C(9) << CORE_LANE_SHIFT | 2);
+    assert_int_equal(send(&r, "late-9", &late).reason, ERR_NONCE_GAP);
+    late.nonce = UINT64_C(9) << CORE_LANE_SHIFT | 1;
+    assert_int_equal(send(&r, "late-9", &late).verdict, VERDICT_COMMITTED);
+    struct core_entry next = pay("next-10", 2, 1, UINT64_C(10) << CORE_LANE_SHIFT | 1);
+    assert_int_equal(send(&r, "next-10", &next).verdict, VERDICT_COMMITTED);
+    late.id = STR("late-9-2");
+    late.nonce = UINT64_C(9) << CORE_LANE_SHIFT | 2;
+    assert_int_equal(send(&r, "late-9-2", &late).verdict, VERDICT_COMMITTED);
+    close_memory(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -395,6 +457,8 @@ int main(void)
         cmocka_unit_test(a_stepped_wall_clock_expires_nothing_early),
         cmocka_unit_test(i8_arrival_order_in_a_round_does_not_matter),
         cmocka_unit_test(reverses_never_exceed_the_transfer),
+        cmocka_unit_test(a_commit_wakes_nobody_who_does_not_listen),
+        cmocka_unit_test(i7_lanes_are_told_apart_whichever_was_used_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
