@@ -29,7 +29,8 @@ enum {
     MAILBOX_SHARDS_MAX = 64,
     MAILBOX_BATCH_JOBS = 512,
     MAILBOX_STALL_MS = 2000, /* inside one write for so long: the shard is stalled */
-    MAILBOX_SEND_MS = 2000,  /* a send answered later than this came too late */
+    MAILBOX_SEND_MS = 2000,  /* a send answered later than this counts against its shard */
+    MAILBOX_RECV_MS = 23000, /* the longest wait_ms, and some */
 };
 
 /* Operations, in the order of the `op` and `endpoint` labels. */

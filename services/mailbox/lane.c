@@ -55,7 +55,7 @@ static enum err open_log(struct mailbox_lane *l, const struct mailbox_log_config
                                      .dir = l->dir,
                                      .instance = mb->instance,
                                      .routing = mb->routing,
-                                     .segment_bytes = (uint32_t)cfg->segment_bytes,
+                                     .segment_bytes = mb->segment_bytes,
                                      .tail_bytes = cfg->tail_cache,
                                      .direct = true,
                                      .trust_idx = true,
@@ -102,6 +102,8 @@ enum err mailbox_lane_init(struct mailbox *mb, struct mailbox_lane *l, uint16_t 
     snprintf(l->label, sizeof l->label, "%u", no);
     snprintf(l->dir, sizeof l->dir, "%.400s/s%02u", svc_data_dir(mb->svc), no);
     atomic_store(&l->next_due_us, INT64_MAX);
+    for (int c = 0; c < MAILBOX_CLASSES_MAX; c++)
+        atomic_store(&l->oldest_ready_us[c], INT64_MAX);
     rt_breaker_init(&l->breaker, &(struct rt_breaker_spec){.window_ms = 10000,
                                                            .rate_calls = 20,
                                                            .rate_percent = 50,
@@ -166,6 +168,8 @@ void mailbox_lane_unload(struct mailbox_lane *l)
     atomic_store(&l->entries, 0);
     atomic_store(&l->live_bytes, 0);
     atomic_store(&l->next_due_us, INT64_MAX);
+    for (int c = 0; c < MAILBOX_CLASSES_MAX; c++)
+        atomic_store(&l->oldest_ready_us[c], INT64_MAX);
     atomic_store(&l->readonly, false);
     atomic_store(&l->disk_full, false);
     atomic_store(&l->damaged, false);

@@ -101,6 +101,7 @@ struct mailbox_lane {
     atomic_uint count[MAILBOX_STATES];
     atomic_uint topics, waiters, open_streams;
     _Atomic uint64_t reorder_depth, entries, live_bytes;
+    _Atomic int64_t oldest_ready_us[MAILBOX_CLASSES_MAX]; /* since when; INT64_MAX = none waits */
     _Atomic uint32_t active_segment;
     _Atomic int64_t sealed_every_ms; /* how long the last segment lasted */
     /* The rebalancer wishes, the worker agrees; segment numbers, 0 = none. Each pairs with the other side's acquire. */

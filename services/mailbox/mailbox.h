@@ -50,6 +50,7 @@ struct mailbox {
     const struct clock *clock;
     struct obs_family *m[MAILBOX_M_COUNT];
     uint16_t shards;
+    uint32_t segment_bytes; /* storage.segment_bytes; smaller in amnesia mode */
     struct mailbox_lane *lanes;
     struct mailbox_replica *replica; /* NULL: this mailbox is alone */
     uint16_t routing[MAILBOX_BUCKETS];
@@ -101,6 +102,15 @@ void mailbox_note_unref(void *note);
 NODISCARD enum err mailbox_rules_make(const struct mailbox_config *cfg, uint16_t shards,
                                       struct mailbox_rules *out, char why[200]);
 uint64_t mailbox_index_max(const struct mailbox_config *cfg);
+/*
+ * Journals in memory: as many shards and as large segments as storage.amnesia_bytes can hold, so that each shard has at least four
+ * segments and, where the smallest ones allow it, eight. Never more or larger than configured.
+ */
+struct mailbox_layout {
+    uint16_t shards;
+    uint32_t segment_bytes;
+};
+struct mailbox_layout mailbox_layout_in(uint64_t bytes, const struct mailbox_config *cfg);
 
 /* files.c: META, routing, CLEAN */
 NODISCARD enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint16_t want_shards) RT_BLOCKS;

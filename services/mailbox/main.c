@@ -146,8 +146,11 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
     enum err e = store_disk_mkdirs(svc_disk(s), svc_data_dir(s));
     if (e == ERR_OK || e == ERR_EXISTS)
         e = mailbox_replica_open(mb);
+    const struct mailbox_config *cfg = mailbox_config(mb);
+    struct mailbox_layout layout = mailbox_layout_in(svc_amnesia(s) ? cfg->amnesia_bytes : UINT64_MAX, cfg);
+    mb->segment_bytes = layout.segment_bytes;
     if (e == ERR_OK)
-        e = mailbox_files_open(mb, svc_data_dir(s), (uint16_t)mailbox_config(mb)->ready_shards);
+        e = mailbox_files_open(mb, svc_data_dir(s), layout.shards);
     if (e == ERR_OK)
         e = mailbox_replica_found(mb);
     if (e == ERR_OK)
@@ -259,6 +262,15 @@ static void refuse_draining(struct svc *s, struct net_req *rq)
                                   .details_json = bytes_of("{\"reason\":\"draining\"}", 21)});
 }
 
+static void rejected(struct svc *s, void *state, enum net_reject why)
+{
+    struct mailbox *mb = state;
+    (void)s;
+    if (why == NET_REJECT_READ_TIMEOUT || why == NET_REJECT_WRITE_TIMEOUT)
+        obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_io_timeouts],
+                                       why == NET_REJECT_READ_TIMEOUT ? "read" : "write"));
+}
+
 static void reloaded(struct svc *s, void *state)
 {
     struct mailbox *mb = state;
@@ -315,6 +327,7 @@ const struct svc_def mailbox_svc = {
               .readiness = readiness,
               .readiness_members = readiness_members,
               .refuse_draining = refuse_draining,
+              .rejected = rejected,
               .reloaded = reloaded,
               .close = close_service},
 };

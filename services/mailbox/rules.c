@@ -137,3 +137,16 @@ enum err mailbox_rules_make(const struct mailbox_config *cfg, uint16_t shards, s
     }
     return ERR_OK;
 }
+
+struct mailbox_layout mailbox_layout_in(uint64_t bytes, const struct mailbox_config *cfg)
+{
+    enum { LEAST = 4 << 20, FEWEST = 4, ENOUGH = 8 };
+    struct mailbox_layout x = {(uint16_t)cfg->ready_shards, (uint32_t)cfg->segment_bytes};
+    uint64_t shards = bytes / (FEWEST * LEAST);
+    if (shards < x.shards)
+        x.shards = shards < 1 ? 1 : (uint16_t)shards;
+    uint64_t each = bytes / x.shards / ENOUGH / 4096 * 4096;
+    if (each < x.segment_bytes)
+        x.segment_bytes = each < LEAST ? LEAST : (uint32_t)each;
+    return x;
+}

@@ -107,12 +107,17 @@ static size_t bucket_cell(const struct obs_buckets *b, double v)
 
 void obs_hist_observe(struct obs_hist *h, double value)
 {
-    if (!h || isnan(value))
+    obs_hist_observe_n(h, value, 1);
+}
+
+void obs_hist_observe_n(struct obs_hist *h, double value, uint64_t n)
+{
+    if (!h || isnan(value) || n == 0)
         return;
     struct obs_word *shard = h->words + my_shard() * h->stride;
     size_t cell = h->buckets ? bucket_cell(h->buckets, value) : grid_cell(value);
-    atomic_fetch_add_explicit(&shard[1 + cell].v, 1, memory_order_relaxed);
-    add_double(&shard[0].v, value);
+    atomic_fetch_add_explicit(&shard[1 + cell].v, n, memory_order_relaxed);
+    add_double(&shard[0].v, value * (double)n);
 }
 
 /* --- reading --- */

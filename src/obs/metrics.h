@@ -106,6 +106,7 @@ void obs_counter_add(struct obs_counter *c, uint64_t n);
 void obs_gauge_set(struct obs_gauge *g, double value);
 void obs_gauge_add(struct obs_gauge *g, double delta);
 void obs_hist_observe(struct obs_hist *h, double value);
+void obs_hist_observe_n(struct obs_hist *h, double value, uint64_t n); /* the same value n times */
 
 static inline void obs_counter_inc(struct obs_counter *c)
 {

@@ -59,11 +59,27 @@ enum err mailbox_call_allows(struct mailbox_call *c, const char *auth_op, struct
     return auth_allows(c->cap, &want, NULL);
 }
 
+/* The server answers instead when the time is over; here is what came too late. */
+static void count_late(struct mailbox_call *c, int64_t took_ns)
+{
+    const char *op = NULL;
+    int64_t most_ms = mailbox_config(c->mb)->request_timeout;
+    if (c->op == MAILBOX_OP_SEND)
+        op = "send";
+    else if (c->op == MAILBOX_OP_ACK || c->op == MAILBOX_OP_NACK || c->op == MAILBOX_OP_EXTEND)
+        op = "ack";
+    else if (c->op == MAILBOX_OP_RECV)
+        op = "recv", most_ms = MAILBOX_RECV_MS;
+    if (op && took_ns > most_ms * 1000000)
+        obs_counter_inc(OBS_COUNTER_OF(c->mb->m[MAILBOX_M_io_timeouts], op));
+}
+
 void mailbox_call_ended(struct mailbox_call *c, enum err e)
 {
     struct mailbox *mb = c->mb;
-    obs_hist_observe(obs_hist_nth(mb->m[MAILBOX_M_latency], c->op),
-                     (double)(clock_mono_ns(mb->clock) - c->started_ns) / 1e9);
+    int64_t took_ns = clock_mono_ns(mb->clock) - c->started_ns;
+    obs_hist_observe(obs_hist_nth(mb->m[MAILBOX_M_latency], c->op), (double)took_ns / 1e9);
+    count_late(c, took_ns);
     if (e != ERR_OK) {
         obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_rejected], err_code(e)));
         if (e == ERR_BUSY || e == ERR_RATE_LIMITED)

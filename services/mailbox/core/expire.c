@@ -83,19 +83,38 @@ static bool idle(const struct mailbox_shard *s, const struct mailbox_topic *t)
                           s->now.mono_us - t->idle_since_us > (int64_t)s->rules->topic_idle_ms * 1000);
 }
 
+/* At the end of a round what it found is what is known; the next one begins with nothing. */
+static void round_ended(struct mailbox_shard *s)
+{
+    for (int c = 0; c < MAILBOX_CLASSES_MAX; c++) {
+        s->oldest_ready_us[c] = s->oldest_so_far_us[c];
+        s->oldest_so_far_us[c] = INT64_MAX;
+    }
+}
+
+static void note_oldest(struct mailbox_shard *s, struct mailbox_topic *t)
+{
+    uint32_t head = mailbox_shard__ready_head(s, t);
+    if (head && ENTRY(s, head)->due < s->oldest_so_far_us[t->policy])
+        s->oldest_so_far_us[t->policy] = ENTRY(s, head)->due;
+}
+
 void mailbox_shard_retention(struct mailbox_shard *s, struct mailbox_now now, uint32_t n)
 {
     s->now = now;
     for (; n > 0 && s->topics.slots > 1 && !s->readonly; n--) {
         if (mailbox_shard_group_full(s))
             return;
-        if (++s->retention_at >= s->topics.slots)
+        if (++s->retention_at >= s->topics.slots) {
             s->retention_at = 1;
+            round_ended(s);
+        }
         struct mailbox_topic *t = s->topics.slot[s->retention_at];
         if (!t)
             continue;
         retire_ready(s, t);
         retire_dead(s, t);
+        note_oldest(s, t);
         if (idle(s, t)) {
             if (t->id) {
                 mailbox_shard__wrote(s, mailbox_rec_put_forget(&s->group, t->id), false);

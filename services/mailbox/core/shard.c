@@ -23,6 +23,8 @@ enum err mailbox_shard_init(struct mailbox_shard *s, uint16_t no, const struct m
     s->rules = rules;
     s->now = now;
     s->lazy_since_us = INT64_MAX;
+    for (int c = 0; c < MAILBOX_CLASSES_MAX; c++)
+        s->oldest_ready_us[c] = s->oldest_so_far_us[c] = INT64_MAX;
     rng_seed(&s->rng, seed);
     mailbox_slabs_init(&s->slabs);
     mailbox_index_init(&s->by_id, &s->slabs, offsetof(struct mailbox_entry, msg_id), rng_u64(&s->rng));

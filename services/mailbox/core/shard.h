@@ -136,6 +136,9 @@ struct mailbox_shard {
     struct mailbox_stream_slot *streams;
     uint16_t streams_cap;
     uint32_t retention_at; /* topic slot where the slow check goes on */
+    /* Since when the longest-waiting ready message of each class waits, by the last whole round of that check and by the one under
+     * way; INT64_MAX = none. */
+    int64_t oldest_ready_us[MAILBOX_CLASSES_MAX], oldest_so_far_us[MAILBOX_CLASSES_MAX];
     struct mailbox_segment_use *segment_use;
     uint32_t segment_first, segment_n;
     struct mailbox_event events[MAILBOX_EVENTS];

@@ -80,8 +80,7 @@ static uint64_t bytes_max(const struct mailbox *mb)
  */
 static bool over_quota(const struct mailbox *mb, const struct mailbox_lane *l)
 {
-    uint64_t each = mailbox_config(mb)->segment_bytes,
-             segments = store_journal_segments(l->log.journal, NULL, 0),
+    uint64_t each = mb->segment_bytes, segments = store_journal_segments(l->log.journal, NULL, 0),
              reserve = bytes_max(mb) / 16 / mb->shards / each;
     if (segments < 2)
         return false;
@@ -97,10 +96,10 @@ static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
         return;
     const struct mailbox_config *cfg = mailbox_config(mb);
     bool low = store_disk_free_bytes(svc_disk(mb->svc), l->dir, &free_bytes) == ERR_OK &&
-               free_bytes < cfg->storage_min_free + cfg->segment_bytes;
+               free_bytes < cfg->storage_min_free + mb->segment_bytes;
     uint64_t most = bytes_max(mb);
     uint64_t used =
-        (store_journal_segments(l->log.journal, NULL, 0) + 1) * cfg->segment_bytes + l->keeping.idx_bytes;
+        (store_journal_segments(l->log.journal, NULL, 0) + 1) * mb->segment_bytes + l->keeping.idx_bytes;
     bool over = used * mb->shards > most && store_journal_segments(l->log.journal, NULL, 0) > 0;
     enum err e = (low && !svc_amnesia(mb->svc)) || over
                      ? ERR_NO_SPACE
@@ -195,7 +194,7 @@ static bool audit_over(struct mailbox *mb, struct mailbox_lane *l, uint32_t segm
     const struct mailbox_config *cfg = mailbox_config(mb);
     char path[STORE_PATH_MAX];
     struct store_stat st;
-    if (svc_amnesia(mb->svc) || segments * cfg->segment_bytes > cfg->retention_audit_bytes / mb->shards)
+    if (svc_amnesia(mb->svc) || segments * mb->segment_bytes > cfg->retention_audit_bytes / mb->shards)
         return true; /* memory is not spent on history */
     store_journal_segment_path(path, l->dir, segment);
     return store_disk_stat(svc_disk(mb->svc), path, &st) == ERR_OK &&
@@ -344,8 +343,7 @@ static void show_bytes(struct mailbox *mb)
         struct mailbox_lane *l = &mb->lanes[i];
         if (!mailbox_presence_pin(&l->presence))
             continue;
-        seg +=
-            (double)(store_journal_segments(l->log.journal, NULL, 0) * mailbox_config(mb)->segment_bytes);
+        seg += (double)(store_journal_segments(l->log.journal, NULL, 0) * mb->segment_bytes);
         idx += (double)l->keeping.idx_bytes;
         live += (double)atomic_load(&l->live_bytes);
         mailbox_presence_unpin(&l->presence);

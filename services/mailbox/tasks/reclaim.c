@@ -23,7 +23,7 @@ enum {
 static bool dead_outweighs(const struct mailbox_lane *l)
 {
     const struct mailbox_shard *s = &l->shard;
-    uint64_t live = 0, all = (uint64_t)s->segment_n * mailbox_config(l->mb)->segment_bytes;
+    uint64_t live = 0, all = (uint64_t)s->segment_n * l->mb->segment_bytes;
     for (uint32_t k = 0; k < s->segment_n; k++)
         live += s->segment_use[k].waiting_bytes;
     return all > 2 * live + DEAD_BYTES;
@@ -31,7 +31,7 @@ static bool dead_outweighs(const struct mailbox_lane *l)
 
 static bool worth_moving(const struct mailbox_lane *l, uint64_t bytes)
 {
-    return bytes * 10 < mailbox_config(l->mb)->segment_bytes * 3 || dead_outweighs(l);
+    return bytes * 10 < (uint64_t)l->mb->segment_bytes * 3 || dead_outweighs(l);
 }
 
 /* A key whose segment was stripped: its index still knows half of the payload's hash, which is enough to tell payloads apart. */

@@ -23,6 +23,15 @@ static void grow(struct obs_family *f, const char *class_name, uint64_t now, uin
     *seen = now;
 }
 
+static void count_attempts(struct obs_hist *h, const struct mailbox_class_stats *s,
+                           struct mailbox_class_stats *seen)
+{
+    for (unsigned a = 1; a < sizeof s->attempts_at_ack / sizeof *s->attempts_at_ack; a++) {
+        obs_hist_observe_n(h, a, s->attempts_at_ack[a] - seen->attempts_at_ack[a]);
+        seen->attempts_at_ack[a] = s->attempts_at_ack[a];
+    }
+}
+
 void mailbox_worker__count_up(struct mailbox_lane *l)
 {
     struct obs_family **m = l->mb->m;
@@ -38,6 +47,8 @@ void mailbox_worker__count_up(struct mailbox_lane *l)
         grow(m[MAILBOX_M_duplicates], name, s->duplicates, &p->duplicates);
         grow(m[MAILBOX_M_delivered], name, s->delivered, &p->delivered);
         grow(m[MAILBOX_M_redelivered], name, s->redelivered, &p->redelivered);
+        if (s->acked != p->acked)
+            count_attempts(OBS_HIST_OF(m[MAILBOX_M_attempts], name), s, p);
         grow(m[MAILBOX_M_acked], name, s->acked, &p->acked);
         grow(m[MAILBOX_M_nacked], name, s->nacked, &p->nacked);
         grow(m[MAILBOX_M_lease_expired], name, s->lease_expired, &p->lease_expired);
@@ -50,6 +61,8 @@ void mailbox_worker__count_up(struct mailbox_lane *l)
             p->dlq[cause] = s->dlq[cause];
         }
     }
+    for (int c = 0; c < MAILBOX_CLASSES_MAX; c++)
+        atomic_store_explicit(&l->oldest_ready_us[c], l->shard.oldest_ready_us[c], memory_order_relaxed);
     const struct mailbox_stats *s = &l->shard.stats;
     struct mailbox_stats *p = &l->published;
     for (int cause = 1; cause < MAILBOX_CAUSE_COUNT; cause++) {

@@ -198,8 +198,9 @@ RT_BLOCKS
 static void a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_and_closes(void **state)
 {
     (void)state;
-    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2", "uds=", "http.threads=1",
-                                        "storage.segment_bytes=4MiB"};
+    static const char *const flags[] = {
+        "bind=127.0.0.1:0",           "ready_shards=2",    "uds=", "http.threads=1",
+        "storage.segment_bytes=4MiB", "request_timeout=3s"};
     static struct raw_conn late[LATE];
     struct rig r;
     char body[256], text[8192], why[32];
@@ -223,7 +224,7 @@ static void a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_an
     assert_int_equal(try_send(&r, 1, "meanwhile", why), 200); /* shards never wait for one another */
     int64_t since = atomic_load(&mb->lanes[0].busy_since_ns);
     assert_true(since != 0);
-    /* What came before the stall was noticed has waited too long as well. */
+    /* What came before the stall was noticed has waited too long as well, for the breaker and for those who asked. */
     AWAIT(clock_mono_ns(mb->clock) - since > 2 * INT64_C(1000000) * (MAILBOX_STALL_MS + 100));
 
     move_gate(false);
@@ -235,6 +236,7 @@ static void a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_an
         raw_close(&late[i]);
     }
     await_send(&r, 0, 503, "breaker");
+    AWAIT(obs_counter_value(OBS_COUNTER_OF(mb->m[MAILBOX_M_io_timeouts], "send")) >= ENOUGH);
     assert_int_equal(try_send(&r, 1, "unconcerned", why), 200); /* there is a breaker per shard */
     await_send(&r, 0, 200, "");                                 /* half open, three probes, closed */
     for (int i = 0; i < 8; i++) {
@@ -272,22 +274,13 @@ static int empty_topic(struct rig *r, const char *topic)
 }
 
 RT_BLOCKS
-static void memory_without_files_is_bounded_and_room_comes_back_by_itself(void **state)
+static void fill_and_empty(const char *const *flags, size_t flags_n, int64_t bound)
 {
-    (void)state;
-    enum { CHARS = 400000, BOUND = 24 << 20, LINE = CHARS + 8192 };
-    static const char *const flags[] = {"bind=127.0.0.1:0",
-                                        "ready_shards=1",
-                                        "uds=",
-                                        "http.threads=1",
-                                        "storage.segment_bytes=4MiB",
-                                        "storage.amnesia_bytes=24MiB",
-                                        "t_replay=10ms",
-                                        "default_visibility=5s"};
+    enum { CHARS = 400000, LINE = CHARS + 8192 };
     struct rig r;
     char *body = malloc(LINE), *text = malloc(2 * LINE);
     assert_true(body && text);
-    rig_open(&r, false, flags, sizeof flags / sizeof *flags);
+    rig_open(&r, false, flags, flags_n);
     int accepted = 0;
     bool quota = false;
     struct deadline by = deadline_in_ms(PATIENCE_MS);
@@ -302,14 +295,14 @@ static void memory_without_files_is_bounded_and_room_comes_back_by_itself(void *
         raw_once((uint16_t)svc_port(r.s), text, &a);
         if (a.status == 200) {
             accepted++;
-            assert_true((int64_t)accepted * (CHARS / 4 * 3) < BOUND);
+            assert_true((int64_t)accepted * (CHARS / 4 * 3) < bound);
         } else { /* or the next segment is not made yet */
             quota = a.status == 429 && strstr(a.body, "\"disk_quota\"") != NULL;
             assert_true(quota || (a.status == 503 && strstr(a.body, "\"disk_full\"")));
         }
         raw_free(&a);
     }
-    assert_true((int64_t)accepted * (CHARS / 4 * 3) > BOUND / 4); /* it is a bound, not a famine */
+    assert_true((int64_t)accepted * (CHARS / 4 * 3) > bound / 4); /* it is a bound, not a famine */
     int got = empty_topic(&r, r.topic[0]); /* what waits can still be taken and settled */
     assert_int_equal(got, accepted);
     await_send(&r, 0, 200, "");
@@ -318,11 +311,42 @@ static void memory_without_files_is_bounded_and_room_comes_back_by_itself(void *
     free(text);
 }
 
+RT_BLOCKS
+static void memory_without_files_is_bounded_and_room_comes_back_by_itself(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"bind=127.0.0.1:0",
+                                        "ready_shards=1",
+                                        "uds=",
+                                        "http.threads=1",
+                                        "storage.segment_bytes=4MiB",
+                                        "storage.amnesia_bytes=24MiB",
+                                        "t_replay=10ms",
+                                        "default_visibility=5s"};
+    fill_and_empty(flags, sizeof flags / sizeof *flags, INT64_C(24) << 20);
+}
+
+/* As it comes: eight shards and segments that together are larger than the memory. One shard is filled, its eighth is the bound. */
+RT_BLOCKS
+static void memory_for_many_shards_is_divided_so_that_none_stays_full(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"bind=127.0.0.1:0",
+                                        "ready_shards=8",
+                                        "uds=",
+                                        "http.threads=1",
+                                        "storage.amnesia_bytes=128MiB",
+                                        "t_replay=10ms",
+                                        "default_visibility=5s"};
+    fill_and_empty(flags, sizeof flags / sizeof *flags, INT64_C(16) << 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_and_closes),
         cmocka_unit_test(memory_without_files_is_bounded_and_room_comes_back_by_itself),
+        cmocka_unit_test(memory_for_many_shards_is_divided_so_that_none_stays_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

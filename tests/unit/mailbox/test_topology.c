@@ -94,7 +94,9 @@ static void the_promised_metrics_are_declared(void **state)
                                        "reorder_depth_max",
                                        "io_timeouts_total",
                                        "bus_lagged_total",
-                                       "integrity_fail_total"};
+                                       "integrity_fail_total",
+                                       "mailbox_attempts",
+                                       "mailbox_oldest_ready_seconds"};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         bool found = false;
         for (size_t k = 0; k < mailbox_svc.metric_count; k++)
@@ -102,6 +104,29 @@ static void the_promised_metrics_are_declared(void **state)
         if (!found)
             fail_msg("%s is missing", want[i]);
     }
+}
+
+static void journals_in_memory_fit_into_what_they_may_use(void **state)
+{
+    (void)state;
+    enum { MIB = 1 << 20 };
+    static const struct {
+        uint64_t mib, shards, segment_mib, want_shards, want_segment_mib;
+    } cases[] = {{256, 8, 32, 8, 4}, {256, 2, 32, 2, 16}, {1024, 8, 32, 8, 16}, {16, 8, 32, 1, 4},
+                 {128, 8, 32, 8, 4}, {100, 8, 32, 6, 4},  {4096, 1, 32, 1, 32}, {256, 64, 4, 16, 4}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mailbox_config cfg = {.ready_shards = cases[i].shards,
+                                     .segment_bytes = cases[i].segment_mib * MIB};
+        struct mailbox_layout x = mailbox_layout_in(cases[i].mib * MIB, &cfg);
+        assert_int_equal(x.shards, cases[i].want_shards);
+        assert_int_equal(x.segment_bytes, cases[i].want_segment_mib * MIB);
+        assert_true((uint64_t)x.shards * x.segment_bytes * 4 <= cases[i].mib * MIB);
+        assert_int_equal(x.segment_bytes % 4096, 0);
+    }
+    struct mailbox_config cfg = {.ready_shards = 8, .segment_bytes = 32 * MIB};
+    struct mailbox_layout x = mailbox_layout_in(UINT64_MAX, &cfg); /* on a disk: as configured */
+    assert_int_equal(x.shards, 8);
+    assert_int_equal(x.segment_bytes, 32 * MIB);
 }
 
 static void a_topic_policy_is_read_from_its_line(void **state)
@@ -143,6 +168,7 @@ int main(void)
         cmocka_unit_test(the_requeue_queue_follows_the_shard_capacity),
         cmocka_unit_test(the_tasks_are_the_promised_ones_and_the_table_is_sound),
         cmocka_unit_test(the_promised_metrics_are_declared),
+        cmocka_unit_test(journals_in_memory_fit_into_what_they_may_use),
         cmocka_unit_test(a_topic_policy_is_read_from_its_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
