@@ -153,10 +153,20 @@ static struct rng *thread_rng(struct obs_tracer *t)
     return &rng;
 }
 
-static void fill_id(struct rng *r, uint8_t *id, size_t n)
+/* Eight bytes of an id, never all zero. */
+static void fill_id(struct rng *r, uint8_t id[8])
 {
-    rng_bytes(r, id, n);
-    id[n - 1] |= 1; /* never all zero */
+    uint64_t bits = rng_u64(r);
+    memcpy(id, &bits, sizeof bits);
+    id[7] |= 1;
+}
+
+/* A new trace is sampled or not by its id, which is as random as anything we could draw for it. */
+static bool id_sampled(const uint8_t id[16], unsigned ppm)
+{
+    uint64_t bits;
+    memcpy(&bits, id, sizeof bits);
+    return (uint64_t)((unsigned __int128)bits * 1000000 >> 64) < ppm;
 }
 
 static bool has_trace(const struct obs_trace *t)
@@ -178,11 +188,12 @@ void obs_span_begin(struct obs_tracer *t, const struct obs_trace *parent, const 
         memcpy(out->parent_id, parent->span_id, 8);
         out->self.sampled = parent->sampled;
     } else {
-        fill_id(r, out->self.trace_id, 16);
+        fill_id(r, out->self.trace_id);
+        fill_id(r, out->self.trace_id + 8);
         memset(out->parent_id, 0, 8);
-        out->self.sampled = t && rng_below(r, 1000000) < t->sample_ppm;
+        out->self.sampled = t && id_sampled(out->self.trace_id, t->sample_ppm);
     }
-    fill_id(r, out->self.span_id, 8);
+    fill_id(r, out->self.span_id);
     if (!t)
         out->self.sampled = false;
     else if (atomic_load_explicit(&t->all, memory_order_relaxed))

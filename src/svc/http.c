@@ -36,6 +36,12 @@ static const char *method_text(struct str method)
     return "other";
 }
 
+/* A route answers its own method; one for GET also HEAD, and nothing else. */
+static bool answers_head(const struct net_done *d)
+{
+    return d->method.n == 4 && d->method.p[0] == 'H' && d->route->method[0] == 'G';
+}
+
 /*
  * Series are found by their labels once per route and status; afterwards the handles kept beside the route are used.
  * Only for the route's own method: HEAD on a GET is rare enough to be looked up.
@@ -52,7 +58,7 @@ static struct svc_series *series_of_route(struct svc *s, const struct net_route 
 
 static struct svc_series *series_of(struct svc *s, const struct net_done *d)
 {
-    return d->route && str_eq_c(d->method, d->route->method) ? series_of_route(s, d->route) : NULL;
+    return d->route && !answers_head(d) ? series_of_route(s, d->route) : NULL;
 }
 
 static const char *route_label(const struct net_route *route)
