@@ -327,6 +327,8 @@ static void direct_ingest(struct ledger_client *c, const struct ledger_ingest *r
         job->want_proof = rq->proof;
         job->by = deadline_min(by, deadline_in_ms(l->set.request_ms));
         snprintf(job->corr_id, sizeof job->corr_id, "%.*s", STR_ARG(rq->corr_id));
+        if (obs_traceparent_parse(rq->traceparent, &job->trace) != ERR_OK)
+            job->trace = (struct obs_trace){0}; /* a trace of its own */
         *call = (struct direct_ingest){
             .d = d,
             .fn = fn,

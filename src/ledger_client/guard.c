@@ -412,7 +412,7 @@ static const struct ledger_ingest *ingest_copy(struct arena *a, const struct led
         return NULL;
     *out = *in;
     out->units = u;
-    bool ok = keep(a, &out->corr_id);
+    bool ok = keep(a, &out->corr_id) && keep(a, &out->traceparent);
     for (size_t i = 0; ok && i < in->n_units; i++) {
         struct ledger_entry *e = arena_array(a, in->units[i].n_entries + 1, sizeof *e);
         struct str meta = str_of((const char *)in->units[i].meta.p, in->units[i].meta.n);

@@ -25,6 +25,7 @@ struct call {
     /* What is needed to send it again elsewhere. */
     net_http_done_fn *done;
     char *path;
+    const char *corr, *trace; /* header lines, or NULL */
     struct bytes body;
     struct deadline by;
     uint32_t target, attempts;
@@ -93,8 +94,14 @@ static enum err dispatch(struct call *c)
 {
     struct ledger_http *h = c->h;
     char url[4096];
-    const char *headers[] = {h->authorization, c->body.n != 0 ? "Content-Type: application/json" : NULL,
-                             NULL};
+    const char *headers[5] = {h->authorization};
+    size_t lines = 1;
+    if (c->body.n != 0)
+        headers[lines++] = "Content-Type: application/json";
+    if (c->corr != NULL)
+        headers[lines++] = c->corr;
+    if (c->trace != NULL)
+        headers[lines] = c->trace;
     c->target = ledger_targets_now(&h->to);
     const struct ledger_target *t = &h->targets[c->target];
     int n = snprintf(url, sizeof url, "%s%s", t->base_url, c->path);
@@ -161,6 +168,16 @@ static void encode(struct buf *b, struct str s)
     }
 }
 
+/* NULL when there is nothing to say, or no memory to say it: neither is worth an error. */
+static const char *header_line(struct arena *a, const char *name, struct str value)
+{
+    size_t n = strlen(name);
+    char *line = value.n != 0 ? arena_alloc(a, n + value.n + 1) : NULL;
+    if (line != NULL)
+        snprintf(line, n + value.n + 1, "%s%.*s", name, STR_ARG(value));
+    return line;
+}
+
 /* ---- ingest ---- */
 
 static void ingest_done(void *arg, enum err e, const struct net_http_response *r)
@@ -191,6 +208,8 @@ static void http_ingest(struct ledger_client *base, const struct ledger_ingest *
         return;
     }
     c->fn.ingest = fn;
+    c->corr = header_line(&c->arena, "X-Corr-ID: ", rq->corr_id);
+    c->trace = header_line(&c->arena, "traceparent: ", rq->traceparent);
     struct buf b;
     char path[64];
     buf_init(&b, 2 << 20);

@@ -221,7 +221,8 @@ struct ledger_ingest {
     const struct ledger_unit *units;
     size_t n_units;
     bool balances, proof;
-    struct str corr_id; /* passed on; may be empty */
+    struct str corr_id,
+        traceparent; /* passed on, so that the ledger's spans and logs lie below the caller's; may be empty */
 };
 
 typedef void ledger_ingest_fn(void *ctx, const struct ledger_ingest_reply *r);

@@ -114,6 +114,8 @@ static size_t unit_bytes(const struct ledger_unit *u)
 
 void ledger_oap_put_ingest(struct buf *b, const struct ledger_ingest *rq)
 {
+    put_str(b, 5, rq->traceparent); /* first: the door sees it before the rest is decoded */
+    put_str(b, 4, rq->corr_id);
     for (size_t i = 0; i < rq->n_units; i++) {
         const struct ledger_unit *u = &rq->units[i];
         put_message_head(b, 1, unit_bytes(u));

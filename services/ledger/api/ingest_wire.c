@@ -5,7 +5,7 @@
 #include "base/wire.h"
 
 /* Members of the messages in proto/ron/ledger.proto. */
-enum { REQUEST_UNITS = 1, REQUEST_BALANCES, REQUEST_PROOF };
+enum { REQUEST_UNITS = 1, REQUEST_BALANCES, REQUEST_PROOF, REQUEST_CORR_ID, REQUEST_TRACEPARENT };
 enum { UNIT_IDEM_ID = 1, UNIT_ENTRIES, UNIT_META, UNIT_NOT_AFTER };
 enum {
     ENTRY_ID = 1,
@@ -169,6 +169,21 @@ static enum err unit_get(struct ledger_job *job, uint32_t at, struct bytes in, s
         }
     }
     return w.bad ? malformed(job) : meta_get(job, at, meta, u);
+}
+
+void ledger_ingest_origin(struct bytes body, struct str *out_corr_id, struct str *out_traceparent)
+{
+    struct wire w = wire_of(body);
+    struct wire_field f;
+    *out_corr_id = *out_traceparent = (struct str){NULL, 0};
+    while (wire_next(&w, &f)) {
+        if (f.key == wire_key(REQUEST_CORR_ID, WIRE_BYTES))
+            *out_corr_id = str_of((const char *)f.text.p, f.text.n);
+        else if (f.key == wire_key(REQUEST_TRACEPARENT, WIRE_BYTES))
+            *out_traceparent = str_of((const char *)f.text.p, f.text.n);
+        else
+            return;
+    }
 }
 
 enum err ledger_ingest_decode(struct ledger_job *job, uint32_t max_entries)

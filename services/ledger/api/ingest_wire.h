@@ -9,6 +9,9 @@
 
 #include "services/ledger/job.h"
 
+/* What a request says about who asked, when it says so before its units; empty otherwise. Views into the body. */
+void ledger_ingest_origin(struct bytes body, struct str *out_corr_id, struct str *out_traceparent);
+
 /* Fills units and options from job->body. ERR_BAD_REQUEST with job->fault or job->why, ERR_TOO_LARGE, ERR_BUSY (arena). */
 NODISCARD enum err ledger_ingest_decode(struct ledger_job *job, uint32_t max_entries);
 

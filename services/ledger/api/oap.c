@@ -256,6 +256,15 @@ static void answer(struct ledger_job *job)
 
 static const struct ledger_job_ops ops = {decode, answer};
 
+/* As X-Corr-ID must be: it goes into logs as it is. */
+static bool corr_is_plain(struct str s, size_t cap)
+{
+    bool ok = s.n < cap;
+    for (size_t i = 0; ok && i < s.n; i++)
+        ok = s.p[i] > ' ' && s.p[i] < 0x7f;
+    return ok;
+}
+
 static void op_ingest(struct ledger_service *s, struct net_oap_req *rq)
 {
     struct ledger *l = s->l;
@@ -276,6 +285,12 @@ static void op_ingest(struct ledger_service *s, struct net_oap_req *rq)
     job->ops = &ops;
     job->door = rq;
     job->body = net_oap_req_payload(rq);
+    struct str corr, trace;
+    ledger_ingest_origin(job->body, &corr, &trace);
+    if (corr_is_plain(corr, sizeof job->corr_id))
+        snprintf(job->corr_id, sizeof job->corr_id, "%.*s", STR_ARG(corr));
+    if (obs_traceparent_parse(trace, &job->trace) != ERR_OK)
+        job->trace = (struct obs_trace){0}; /* a trace of its own */
     const struct net_peer *peer = net_oap_req_peer(rq);
     job->has_ip = peer->kind != NET_PEER_UNIX;
     memcpy(job->peer_ip, peer->addr, 16);
