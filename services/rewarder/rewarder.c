@@ -157,6 +157,37 @@ static void init_breakers(struct rewarder *r)
     rt_breaker_init(&r->accounting_breaker, &spec);
 }
 
+static void count_note(void *ctx, enum rewarder_settle_note what)
+{
+    struct rewarder *r = ctx;
+    switch (what) {
+    case REWARDER_NOTE_READ_AGAIN:
+        REWARDER_COUNT(r, retries, "read");
+        break;
+    case REWARDER_NOTE_INGEST_AGAIN:
+        REWARDER_COUNT(r, retries, "ingest");
+        break;
+    case REWARDER_NOTE_READ_TIMEOUT:
+        REWARDER_COUNT(r, io_timeouts, "read", "ledger");
+        break;
+    case REWARDER_NOTE_INGEST_TIMEOUT:
+        REWARDER_COUNT(r, io_timeouts, "ingest", "ledger");
+        break;
+    }
+}
+
+struct rewarder_settler *rewarder_open_settler(struct rewarder *r, unsigned lane, unsigned lanes,
+                                               uint64_t seed)
+{
+    return rewarder_settler_create(&(struct rewarder_settler_spec){.ledger = r->ledger,
+                                                                   .breaker = &r->ledger_breaker,
+                                                                   .lane = lane,
+                                                                   .lanes = lanes,
+                                                                   .seed = seed,
+                                                                   .note = count_note,
+                                                                   .ctx = r});
+}
+
 static enum err open_state(struct rewarder *r) RT_BLOCKS
 {
     const struct rewarder_config *cfg = rewarder_config(r);
@@ -184,12 +215,8 @@ static enum err open_state(struct rewarder *r) RT_BLOCKS
     if (e == ERR_OK)
         e = open_ledger(r);
     if (e == ERR_OK && r->ledger) {
-        r->settler = rewarder_settler_create(
-            &(struct rewarder_settler_spec){.ledger = r->ledger,
-                                            .breaker = &r->ledger_breaker,
-                                            .lane = (unsigned)cfg->settlement_lane,
-                                            .lanes = (unsigned)cfg->settlement_lanes,
-                                            .seed = rng_secure_u64()});
+        r->settler = rewarder_open_settler(r, (unsigned)cfg->settlement_lane,
+                                           (unsigned)cfg->settlement_lanes, rng_secure_u64());
         e = r->settler ? ERR_OK : ERR_NO_MEMORY;
     }
     return e;

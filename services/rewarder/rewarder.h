@@ -74,7 +74,11 @@ struct rewarder {
         uint64_t dropped_before;                  /* dropped_results_total when it began */
     } drain;                                      /* what became of things since the drain began */
     size_t cause_store, cause_ledger, cause_policy, cause_work_queue;
-    bool work_queue_full;                                  /* health task only */
+    struct {
+        bool work_queue_full;
+        uint64_t client_timeouts[2]; /* read, write: how many of the listener's are counted */
+        int breakers[2];             /* as last seen: ledger, accounting */
+    } seen;                          /* health task only */
     struct rewarder_shadow *shadows[REWARDER_SHADOWS_MAX]; /* run_registry; newest last */
     size_t shadow_n;
 };
@@ -88,6 +92,10 @@ static inline struct deadline rewarder_send_deadline(struct rewarder *r)
 {
     return deadline_in_ms(atomic_load_explicit(&r->send_ms, memory_order_relaxed));
 }
+
+/* A way to ask the ledger that counts its retries and timeouts; NULL: no memory. */
+struct rewarder_settler *rewarder_open_settler(struct rewarder *r, unsigned lane, unsigned lanes,
+                                               uint64_t seed);
 
 unsigned rewarder_workers(const struct rewarder_config *cfg);
 

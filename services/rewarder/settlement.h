@@ -23,13 +23,23 @@ enum { REWARDER_LANES_MAX = 16, REWARDER_REFUSALS_MAX = 8, REWARDER_REASON_CHARS
 
 struct rewarder_settler;
 
+/* What a settler's owner may want to count. */
+enum rewarder_settle_note {
+    REWARDER_NOTE_READ_AGAIN,
+    REWARDER_NOTE_INGEST_AGAIN,
+    REWARDER_NOTE_READ_TIMEOUT,
+    REWARDER_NOTE_INGEST_TIMEOUT,
+};
+
 struct rewarder_settler_spec {
     struct ledger_client *ledger; /* may be replaced between runs: rewarder_settler_use() */
     struct rt_breaker *breaker;
-    unsigned lane, lanes;                       /* the first and how many */
-    uint64_t seed;                              /* jitter */
-    int64_t read_timeout_ms, ingest_timeout_ms; /* 0: 1 s and 5 s */
-    int64_t retry_min_ms, retry_max_ms;         /* 0: 100 and 250 */
+    unsigned lane, lanes;                                    /* the first and how many */
+    uint64_t seed;                                           /* jitter */
+    int64_t read_timeout_ms, ingest_timeout_ms;              /* 0: 1 s and 5 s */
+    int64_t retry_min_ms, retry_max_ms;                      /* 0: 100 and 250 */
+    void (*note)(void *ctx, enum rewarder_settle_note what); /* by the thread that settles; may be NULL */
+    void *ctx;
 };
 
 struct rewarder_settler *
@@ -56,7 +66,7 @@ struct rewarder_settle_job {
     const struct rewarder_payouts *table;
     struct rewarder_chunk_place *places; /* one per chunk; seq_start 0 = open. In and out */
     bool maybe_sent; /* some of the open chunks may have been sent before: look them up first */
-    struct str corr_id;
+    struct str corr_id, traceparent; /* passed on to the ledger; may be empty */
     void *ctx;
     bool (*stop)(void *ctx); /* asked before each request */
     void (*placed)(void *ctx, uint32_t chunk, uint64_t seq_start,
@@ -67,6 +77,10 @@ struct rewarder_settle_job {
                   const char *detail); /* resync restart|nonce|idem|timeout, ... */
 };
 
+struct rewarder_settle_count {
+    uint64_t units, leaves;
+};
+
 struct rewarder_settle_result {
     enum rewarder_settle_end end;
     const char *cause;  /* hold: ledger funds lane; quarantine: settlement duplicate_entry */
@@ -74,7 +88,9 @@ struct rewarder_settle_result {
     struct sha256 ledger_root;
     unsigned refusals;
     struct rewarder_refusal refused[REWARDER_REFUSALS_MAX];
-    uint64_t committed, duplicates; /* units, by how the ledger answered */
+    struct rewarder_settle_count committed,
+        duplicates;  /* placed by this pass, by how the ledger answered */
+    uint64_t errors; /* units of requests that were given up for now */
 };
 
 void rewarder_settle(struct rewarder_settler *s, struct rewarder_settle_job *job, struct rt_task *self,

@@ -106,6 +106,10 @@ void rewarder_shadow_write(struct rewarder_shadow *s, bool done, struct buf *b)
 {
     static const char *const names[] = {"queued", "computing", "done", "failed"};
     int state = done ? REWARDER_SHADOW_DONE : atomic_load_explicit(&s->state, memory_order_acquire);
+    if (!done &&
+        state ==
+            REWARDER_SHADOW_DONE) /* just now: who is told `done` is shown the result, which is in the file */
+        state = REWARDER_SHADOW_COMPUTING;
     struct json_w w;
     json_w_init(&w, b);
     json_obj_begin(&w);

@@ -119,7 +119,8 @@ static struct fake_unit copy_unit(const struct ledger_unit *u)
 
 static struct ledger_answer no_answer(enum ledger_outcome o, int status)
 {
-    return (struct ledger_answer){.outcome = o, .err = ERR_UNAVAILABLE, .status = status};
+    return (struct ledger_answer){
+        .outcome = o, .err = o == LEDGER_UNKNOWN ? ERR_TIMEOUT : ERR_UNAVAILABLE, .status = status};
 }
 
 static void deliver(struct fake_ledger *f)

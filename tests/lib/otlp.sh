@@ -6,7 +6,7 @@ start_collector() { # OTLP is its address
     local i
     python3 "$SRC/tests/lib/otlp_collector.py" "$DIR/otlp.port" "$DIR/spans" >"$DIR/otlp.log" 2>&1 &
     COLLECTOR_PID=$!
-    for ((i = 0; i < 400; i++)); do
+    for ((i = 0; i < 1200; i++)); do
         if [ -s "$DIR/otlp.port" ]; then
             # shellcheck disable=SC2034
             OTLP=http://127.0.0.1:$(cat "$DIR/otlp.port")/v1/traces
@@ -28,7 +28,7 @@ spans() { awk -v n="$1" -v t="$2" '$1 == n && $2 == t' "$DIR/spans"; } # NAME TR
 
 await_span() { # NAME TRACE [COUNT]: LINE is the last of them
     local i
-    for ((i = 0; i < 600; i++)); do
+    for ((i = 0; i < 1200; i++)); do
         if [ "$(spans "$1" "$2" | wc -l)" -ge "${3:-1}" ]; then
             # shellcheck disable=SC2034
             LINE=$(spans "$1" "$2" | tail -1)

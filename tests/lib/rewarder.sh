@@ -2,7 +2,9 @@
 # shellcheck shell=bash
 set -euo pipefail
 
-DIR=$(mktemp -d)
+# shellcheck source=workdir.sh
+. "$SRC/tests/lib/workdir.sh"
+DIR=$(workdir)
 PID=
 trap 'stop_rewarder KILL; rm -rf "$DIR"' EXIT
 
@@ -33,7 +35,7 @@ start_rewarder() { # [--key=value ...]
 
 await_http() { # URL that answers 200
     local i
-    for ((i = 0; i < 400; i++)); do
+    for ((i = 0; i < 1200; i++)); do
         [ "$(curl -s -o /dev/null -w '%{http_code}' "$1" || true)" = 200 ] && return
         kill -0 "$PID" 2>/dev/null || die "the service ended"
         pause 0.05
@@ -53,7 +55,7 @@ rewarder() { "$RON" rewarder "$@" --data "$DIR/data" --base-port "$BASE"; }
 await_state() { # EPOCH STATE...
     local epoch=$1 now i
     shift
-    for ((i = 0; i < 400; i++)); do
+    for ((i = 0; i < 1200; i++)); do
         now=$(curl -s -H "Authorization: Bearer $TOKEN" "$URL/rewarder/epochs/$epoch" | jq -r .state)
         for want in "$@"; do [ "$now" = "$want" ] && return; done
         pause 0.05
@@ -69,16 +71,16 @@ usage_csv() { # ROWS SEED: accounts in no order
 # ---- with a ledger in a process of its own ----
 
 LEDGER_PID=
-launch_ledger() {
+launch_ledger() { # [--key=value ...]
     BASE=${BASE:-$("$SRC/tests/lib/ports")}
     LEDGER=http://127.0.0.1:$((BASE + 10))
-    "$RON" ledger --data "$DIR/data" --base-port "$BASE" >>"$DIR/ledger.log" 2>&1 &
+    "$RON" ledger --data "$DIR/data" --base-port "$BASE" "$@" >>"$DIR/ledger.log" 2>&1 &
     LEDGER_PID=$!
 }
 
 await_ledger() {
     local i
-    for ((i = 0; i < 400; i++)); do
+    for ((i = 0; i < 1200; i++)); do
         [ "$(curl -s -o /dev/null -w '%{http_code}' "$LEDGER/readyz" || true)" = 200 ] && return
         kill -0 "$LEDGER_PID" 2>/dev/null || { tail -5 "$DIR/ledger.log"; die "the ledger ended"; }
         pause 0.05

@@ -116,7 +116,7 @@ uint64_t rewarder_payouts_leaf_of(const struct rewarder_payouts *v, uint64_t row
 {
     uint64_t i = row / REWARDER_PAY_MARK * REWARDER_PAY_MARK, leaf = v->marks[row / REWARDER_PAY_MARK];
     for (; i < row; i++)
-        leaf += v->records[i * v->stride + 45] & REWARDER_LEAF;
+        leaf += rewarder_payouts_is_leaf(v, i);
     return leaf;
 }
 
@@ -133,7 +133,7 @@ uint64_t rewarder_payouts_row_of_leaf(const struct rewarder_payouts *v, uint64_t
     }
     uint64_t seen = v->marks[lo];
     for (uint64_t i = lo * REWARDER_PAY_MARK; i < v->rows; i++) {
-        if (!(v->records[i * v->stride + 45] & REWARDER_LEAF))
+        if (!rewarder_payouts_is_leaf(v, i))
             continue;
         if (seen++ == leaf)
             return i;

@@ -68,6 +68,11 @@ static inline struct rewarder_payout rewarder_payouts_row(const struct rewarder_
     };
 }
 
+static inline bool rewarder_payouts_is_leaf(const struct rewarder_payouts *v, uint64_t i)
+{
+    return v->records[i * v->stride + 45] & REWARDER_LEAF;
+}
+
 /* Binary search; false when the account is not in the table. */
 bool rewarder_payouts_find(const struct rewarder_payouts *v, struct str account, uint64_t *out_row);
 /* Leaf number of a row that is a leaf, and back. */

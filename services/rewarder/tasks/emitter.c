@@ -38,7 +38,7 @@ struct emission {
     struct rewarder_run *run;
     struct rewarder_view *view;
     struct rewarder_chunk_place *places;
-    uint64_t chunks;
+    uint64_t chunks, done;
     struct store_file *log;
     struct obs_span span;
 };
@@ -63,6 +63,8 @@ static void read_log(struct emission *m, bool recheck) RT_BLOCKS
             m->places[s.chunk] = (struct rewarder_chunk_place){s.entries, s.seq_start};
         at += n;
     }
+    for (uint64_t c = 0; c < m->chunks; c++)
+        m->done += m->places[c].seq_start != 0;
     (void)!store_file_truncate(m->log, at);
 }
 
@@ -76,14 +78,15 @@ static void placed(void *ctx, uint32_t chunk, uint64_t seq_start, uint64_t nonce
     struct emission *m = ctx;
     struct rewarder *r = m->e->r;
     uint8_t rec[REWARDER_SETTLE_RECORD];
-    uint64_t done = 0;
+    char text[64];
     rewarder_settle_encode(
         &(struct rewarder_settle_record){chunk, m->places[chunk].leaves, seq_start, nonce}, rec);
     if (m->log)
         (void)!store_file_append(m->log, rec, sizeof rec);
-    for (uint64_t c = 0; c < m->chunks; c++)
-        done += m->places[c].seq_start != 0;
-    rewarder_run_edit(&r->registry, m->run, count_done, &done);
+    m->done++;
+    rewarder_run_edit(&r->registry, m->run, count_done, &m->done);
+    snprintf(text, sizeof text, "chunk %" PRIu32 " from seq %" PRIu64, chunk, seq_start);
+    rewarder_log_run(r, OBS_DEBUG, "emit.unit", m->run, text);
 }
 
 static bool must_stop(void *ctx)
@@ -249,8 +252,12 @@ static void conclude(struct emission *m, const struct rewarder_settle_result *re
 {
     struct rewarder *r = m->e->r;
     char details[REWARDER_TEXT_CHARS] = "";
-    obs_counter_add(OBS_COUNTER_OF(r->metrics[REWARDER_M_units], "committed"), res->committed);
-    obs_counter_add(OBS_COUNTER_OF(r->metrics[REWARDER_M_units], "duplicate"), res->duplicates);
+    struct obs_family *units = r->metrics[REWARDER_M_units], *intents = r->metrics[REWARDER_M_transfers];
+    obs_counter_add(OBS_COUNTER_OF(units, "committed"), res->committed.units);
+    obs_counter_add(OBS_COUNTER_OF(units, "duplicate"), res->duplicates.units);
+    obs_counter_add(OBS_COUNTER_OF(units, "error"), res->errors);
+    obs_counter_add(OBS_COUNTER_OF(intents, "committed"), res->committed.leaves);
+    obs_counter_add(OBS_COUNTER_OF(intents, "duplicate"), res->duplicates.leaves);
     switch (res->end) {
     case REWARDER_SETTLE_DONE:
         finish(m, res);
@@ -289,7 +296,10 @@ static void settle_view(struct emission *m) RT_BLOCKS
     enum err e = rewarder_run_move(&r->registry, m->run, REWARDER_EV_EMIT, set_emitting, &before);
     if (e != ERR_OK)
         return; /* quarantined or settled meanwhile */
+    char parent[OBS_TRACEPARENT_CHARS];
     read_log(m, before.recheck);
+    rewarder_trace_begin(r, m->run, "rewarder.emit", &m->span);
+    obs_traceparent_format(&m->span.self, parent);
     rewarder_log_run(r, OBS_INFO, before.maybe_sent ? "emit.resumed" : "emit.start", m->run, NULL);
     struct rewarder_settle_job job = {.tenant = str_from_c(m->run->tenant),
                                       .epoch = str_from_c(m->run->epoch),
@@ -303,16 +313,16 @@ static void settle_view(struct emission *m) RT_BLOCKS
                                       .places = m->places,
                                       .maybe_sent = before.maybe_sent || before.recheck,
                                       .corr_id = str_from_c(m->run->corr_id),
+                                      .traceparent = str_from_c(m->span.self.sampled ? parent : ""),
                                       .ctx = m,
                                       .stop = must_stop,
                                       .placed = placed,
                                       .asked = asked,
                                       .event = heard};
     int64_t began = os_now_ns();
-    rewarder_trace_begin(r, m->run, "rewarder.emit", &m->span);
     rewarder_settle(r->settler, &job, m->e->self, &res);
-    obs_span_u64(&m->span, "committed", res.committed);
-    obs_span_u64(&m->span, "duplicate", res.duplicates);
+    obs_span_u64(&m->span, "committed", res.committed.units);
+    obs_span_u64(&m->span, "duplicate", res.duplicates.units);
     if (res.end != REWARDER_SETTLE_DONE && res.cause)
         obs_span_text(&m->span, "cause", str_from_c(res.cause));
     rewarder_trace_end(r, &m->span, res.end == REWARDER_SETTLE_DONE ? ERR_OK : ERR_UNAVAILABLE);

@@ -6,7 +6,14 @@ struct fetch {
     struct buf *body;
     int status;
     enum err err;
+    unsigned tries;
 };
+
+static void tried(void *arg, bool success)
+{
+    (void)success;
+    ((struct fetch *)arg)->tries++;
+}
 
 static void fetched(void *arg, enum err e, const struct net_http_response *r)
 {
@@ -19,21 +26,24 @@ static void fetched(void *arg, enum err e, const struct net_http_response *r)
 }
 
 enum err rewarder_worker_fetch(const char *url, const char *const *headers, struct deadline by, size_t max,
-                               int *out_status, struct buf *out_body)
+                               struct rewarder_fetched *out, struct buf *out_body)
 {
     struct fetch f = {.body = out_body, .err = ERR_UNAVAILABLE};
-    struct net_http_request rq = {
-        .url = url,
-        .headers = headers,
-        .by = by,
-        .response_max = max,
-        .retry = {
-            .tries = 3, .backoff_min_ms = 100, .backoff_max_ms = 250, .on_5xx = true, .on_sent = true}};
+    struct net_http_request rq = {.url = url,
+                                  .headers = headers,
+                                  .by = by,
+                                  .response_max = max,
+                                  .retry = {.tries = 3,
+                                            .backoff_min_ms = 100,
+                                            .backoff_max_ms = 250,
+                                            .on_5xx = true,
+                                            .on_sent = true},
+                                  .gate = {.result = tried, .ctx = &f}};
     enum err e = net_http_once(&rq, NULL, fetched, &f);
     if (e == ERR_OK)
         e = f.err;
     if (e == ERR_OK)
         e = out_body->err;
-    *out_status = f.status;
+    *out = (struct rewarder_fetched){.status = f.status, .again = f.tries > 1 ? f.tries - 1 : 0};
     return e;
 }

@@ -20,10 +20,39 @@ static void look_at_queue(struct rewarder *r)
 {
     struct rt_chan_stats s = rt_chan_stats(r->work);
     if (s.depth * 100 >= s.capacity * FULL_PERCENT)
-        r->work_queue_full = true;
+        r->seen.work_queue_full = true;
     else if (s.depth * 100 < s.capacity * CLEAR_PERCENT)
-        r->work_queue_full = false;
-    obs_health_set(svc_health(r->svc), r->cause_work_queue, !r->work_queue_full);
+        r->seen.work_queue_full = false;
+    obs_health_set(svc_health(r->svc), r->cause_work_queue, !r->seen.work_queue_full);
+}
+
+static void look_at_breakers(struct rewarder *r)
+{
+    static const char *const names[] = {"ledger", "accounting"};
+    static const char *const states[] = {"closed", "half_open", "open"};
+    struct rt_breaker *breakers[] = {&r->ledger_breaker, &r->accounting_breaker};
+    for (size_t i = 0; i < 2; i++) {
+        int now = (int)rt_breaker_state(breakers[i], os_now_ns());
+        obs_gauge_set(obs_gauge_nth(r->metrics[REWARDER_M_breaker], i), now);
+        if (now != r->seen.breakers[i])
+            obs_log(r->log, now == RT_BREAKER_OPEN ? OBS_WARN : OBS_INFO, "breaker.change",
+                    OBS_STR("target", names[i]), OBS_STR("state", states[now]), OBS_END);
+        r->seen.breakers[i] = now;
+    }
+}
+
+/* The listener counts its own; here they are under the name that all waits have. */
+static void count_client_timeouts(struct rewarder *r)
+{
+    static const size_t why[2] = {NET_REJECT_READ_TIMEOUT, NET_REJECT_WRITE_TIMEOUT};
+    static const char *const ops[2] = {"read", "write"};
+    struct obs_family *rejects = obs_family_find(svc_metrics(r->svc), "http_rejects_total");
+    for (size_t i = 0; rejects && i < 2; i++) {
+        uint64_t now = obs_counter_value(obs_counter_nth(rejects, why[i]));
+        obs_counter_add(OBS_COUNTER_OF(r->metrics[REWARDER_M_io_timeouts], ops[i], "client"),
+                        now - r->seen.client_timeouts[i]);
+        r->seen.client_timeouts[i] = now;
+    }
 }
 
 static void set_gauges(struct rewarder *r)
@@ -33,11 +62,6 @@ static void set_gauges(struct rewarder *r)
                   (double)rewarder_registry_count_unsettled(&r->registry, held));
     for (size_t i = 0; i < 4; i++)
         obs_gauge_set(obs_gauge_nth(r->metrics[REWARDER_M_held], i), (double)held[i]);
-    int64_t now = os_now_ns();
-    obs_gauge_set(obs_gauge_nth(r->metrics[REWARDER_M_breaker], 0),
-                  rt_breaker_state(&r->ledger_breaker, now));
-    obs_gauge_set(obs_gauge_nth(r->metrics[REWARDER_M_breaker], 1),
-                  rt_breaker_state(&r->accounting_breaker, now));
 }
 
 enum err rewarder_health_run(struct rt_task *self, void *arg)
@@ -49,6 +73,8 @@ enum err rewarder_health_run(struct rt_task *self, void *arg)
         rt_task_beat(self);
         look_at_disk(r);
         look_at_queue(r);
+        look_at_breakers(r);
+        count_client_timeouts(r);
         set_gauges(r);
         svc_health_tick(r->svc);
         if (rt_interval_wait(&tick, self) != ERR_OK)

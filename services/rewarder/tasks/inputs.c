@@ -69,7 +69,10 @@ static enum err ask(struct rewarder *r, const struct rewarder_item *it, struct f
     enum err e = take_permit(r, by, &permit);
     if (e != ERR_OK)
         return e;
-    e = rewarder_worker_fetch(url, headers, by, cfg->max_input_bytes, &out->status, &out->body);
+    struct rewarder_fetched got = {.status = 0};
+    e = rewarder_worker_fetch(url, headers, by, cfg->max_input_bytes, &got, &out->body);
+    out->status = got.status;
+    obs_counter_add(OBS_COUNTER_OF(r->metrics[REWARDER_M_retries], "fetch"), got.again);
     give_permit(r, permit);
     explicit_bzero(auth, sizeof auth);
     if (e == ERR_OK && out->status < 500 && out->status != 408 && out->status != 429)

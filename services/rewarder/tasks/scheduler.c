@@ -36,6 +36,9 @@ static void refuse(struct rewarder *r, struct rewarder_item *it, enum err e, con
 /* Into `work`, with the one retry its policy allows. */
 static enum err enqueue(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
 {
+    struct rt_chan_stats s = rt_chan_stats(r->work);
+    if (s.depth == s.capacity) /* nobody else sends: it is tried again, or room comes just now */
+        REWARDER_COUNT(r, retries, "work");
     enum err e = rt_chan_send(r->work, it, deadline_in_ms(1000));
     if (e == ERR_BUSY)
         REWARDER_COUNT(r, queue_dropped, "work");

@@ -36,8 +36,7 @@ struct rewarder_settler *rewarder_worker_reader(struct rewarder *r, struct rt_ta
     unsigned i = rt_task_index(self);
     CHECK(i < sizeof r->readers / sizeof *r->readers);
     if (!r->readers[i])
-        r->readers[i] = rewarder_settler_create(&(struct rewarder_settler_spec){
-            .ledger = r->ledger, .breaker = &r->ledger_breaker, .lane = 0, .lanes = 1, .seed = i});
+        r->readers[i] = rewarder_open_settler(r, 0, 1, i);
     return r->readers[i];
 }
 

@@ -9,9 +9,14 @@ struct rewarder_settler *rewarder_worker_reader(struct rewarder *r, struct rt_ta
 /* All phases with help from idle workers; it->run gives progress and deadline. */
 NODISCARD enum err rewarder_worker_compute(struct rewarder *r, struct rt_task *self,
                                            struct rewarder_item *it, struct rewarder_calc *calc) RT_BLOCKS;
+struct rewarder_fetched {
+    int status;
+    unsigned again; /* tries after the first */
+};
 /* GET with three tries; ERR_OK whenever a whole response came. */
 NODISCARD enum err rewarder_worker_fetch(const char *url, const char *const *headers, struct deadline by,
-                                         size_t max, int *out_status, struct buf *out_body) RT_BLOCKS;
+                                         size_t max, struct rewarder_fetched *out,
+                                         struct buf *out_body) RT_BLOCKS;
 
 struct rewarder_snapshot;
 void rewarder_worker_describe(const struct rewarder_snapshot *s, struct rewarder_input *in);

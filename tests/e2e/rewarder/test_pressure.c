@@ -139,6 +139,7 @@ static void work_full_twice_is_503_and_counted_and_readiness_toggles(void **stat
     assert_string_equal(text(o, "code"), "unavailable");
     json_decref(o);
     assert_int_equal(counted(f, REWARDER_M_queue_dropped, "work"), dropped + 1);
+    assert_int_equal(counted(f, REWARDER_M_retries, "work"), 1);
     await_ready(f, false);
     release_workers();
     await_ready(f, true);

@@ -15,6 +15,11 @@ static void an_epoch_is_computed_sealed_paid_and_explained(void **state) RT_BLOC
         json_object_get(json_object_get(json_object_get(o, "manifest"), "commitment"), "count"));
     json_decref(o);
     assert_int_equal(paid_in(f->ledger), leaves);
+    struct rewarder *r = svc_state(f->svc);
+    assert_int_equal(obs_counter_value(OBS_COUNTER_OF(r->metrics[REWARDER_M_transfers], "committed")),
+                     leaves);
+    assert_int_equal(obs_counter_value(OBS_COUNTER_OF(r->metrics[REWARDER_M_units], "committed")),
+                     (leaves + REWARDER_CHUNK - 1) / REWARDER_CHUNK);
     assert_true(f->ledger->available.units == 1000000 - 1000);
     o = get(f, "/rewarder/epochs/e1/payouts?account=pool:dust", 200);
     assert_string_equal(text(json_object_get(o, "explain"), "why"), "dust");
@@ -96,6 +101,8 @@ static void a_dead_ledger_holds_runs_until_it_is_back(void **state) RT_BLOCKS
     json_decref(compute(f, "e2", cid, "weekly", 202));
     json_decref(await_state(f, "e2", "held"));
     assert_int_equal(paid_in(f->ledger), 0);
+    struct rewarder *r = svc_state(f->svc);
+    assert_true(obs_counter_value(OBS_COUNTER_OF(r->metrics[REWARDER_M_retries], "read")) > 0);
     fake_ledger_set_down(f->ledger, false);
     json_decref(await_state(f, "e1", "settled"));
     json_decref(await_state(f, "e2", "settled"));
@@ -229,6 +236,13 @@ static void a_shadow_run_compares_policies_and_pays_nothing(void **state) RT_BLO
     json_decref(o);
     json_decref(post(f, "/rewarder/shadow", body, 200));
     assert_int_equal(paid_in(f->ledger), 0);
+    /* a body without the result never says that it is done, however late it is written */
+    struct rewarder *r = svc_state(f->svc);
+    struct buf early;
+    buf_init(&early, 1 << 16);
+    rewarder_shadow_write(r->shadows[0], false, &early);
+    assert_non_null(strstr(buf_cstr(&early), "\"state\":\"computing\""));
+    buf_fini(&early);
 }
 
 static void r12_another_tenant_sees_nothing(void **state) RT_BLOCKS

@@ -148,7 +148,7 @@ void rewarder_settle(struct rewarder_settler *s, struct rewarder_settle_job *job
         os_a32_add(&g.units, 1, memory_order_acq_rel);
         job->places[c] = (struct rewarder_chunk_place){512, 1 + 512u * c};
         job->placed(job->ctx, c, 1 + 512u * c, 1);
-        out->committed++;
+        out->committed.units++;
     }
 }
 

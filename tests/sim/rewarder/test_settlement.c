@@ -186,7 +186,8 @@ static void a_clean_settlement_uses_two_units_per_request_and_several_lanes(void
     struct rewarder_settler *s = settler_of(&f, NULL, 1);
     rewarder_settle(s, &x.job, NULL, &r);
     assert_int_equal(r.end, REWARDER_SETTLE_DONE);
-    assert_int_equal(r.committed, 4);
+    assert_int_equal(r.committed.units, 4);
+    assert_int_equal(r.committed.leaves, x.table.leaves);
     assert_int_equal(f.calls, 2);
     assert_int_equal(r.tree_size, x.table.leaves);
     assert_int_equal(f.head[0] >> 48, LANE);
@@ -334,6 +335,47 @@ static void a_dead_ledger_holds_the_run_and_a_forgetful_one_is_paid_again_by_rec
     fixture_fini(&x);
 }
 
+static void note(void *ctx, enum rewarder_settle_note what)
+{
+    ((unsigned *)ctx)[what]++;
+}
+
+static void retries_and_timeouts_are_told_to_whoever_counts_them(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct fixture x;
+    struct fake_ledger f;
+    struct rewarder_settle_result r;
+    unsigned notes[4] = {0};
+    fixture_init(&x, 600);
+    fake_ledger_init(&f, 1);
+    struct rewarder_settler *s = rewarder_settler_create(&(struct rewarder_settler_spec){
+        .ledger = &f.client, .lane = LANE, .lanes = LANES, .retry_max_ms = 1, .note = note, .ctx = notes});
+    f.lose_after = 100; /* every answer to a request that pays is lost: three tries, two of them again */
+    rewarder_settle(s, &x.job, NULL, &r);
+    assert_int_equal(r.end, REWARDER_SETTLE_HOLD);
+    assert_int_equal(r.errors, 2);
+    assert_int_equal(r.committed.units + r.duplicates.units, 0);
+    assert_int_equal(notes[REWARDER_NOTE_INGEST_TIMEOUT], 3);
+    assert_int_equal(notes[REWARDER_NOTE_INGEST_AGAIN], 2);
+    assert_int_equal(notes[REWARDER_NOTE_READ_AGAIN], 0);
+    f.lose_after = 0;
+    f.down = true; /* reads are refused, not late */
+    x.job.maybe_sent = true;
+    rewarder_settle(s, &x.job, NULL, &r);
+    assert_int_equal(notes[REWARDER_NOTE_READ_AGAIN], 2);
+    assert_int_equal(notes[REWARDER_NOTE_READ_TIMEOUT], 0);
+    f.down = false; /* what was paid under lost answers is found, and counted as such */
+    rewarder_settle(s, &x.job, NULL, &r);
+    assert_int_equal(r.end, REWARDER_SETTLE_DONE);
+    assert_int_equal(r.committed.leaves, 0);
+    assert_int_equal(r.duplicates.leaves, x.table.leaves);
+    assert_paid_exactly(&x, &f);
+    rewarder_settler_destroy(s);
+    fake_ledger_fini(&f);
+    fixture_fini(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +385,7 @@ int main(void)
         cmocka_unit_test(a_frozen_recipient_stops_its_chunk_only_and_resume_completes),
         cmocka_unit_test(another_run_of_the_epoch_is_refused_by_its_entry_ids),
         cmocka_unit_test(a_dead_ledger_holds_the_run_and_a_forgetful_one_is_paid_again_by_recheck),
+        cmocka_unit_test(retries_and_timeouts_are_told_to_whoever_counts_them),
         cmocka_unit_test(r7_nobody_is_paid_twice_or_left_out_whatever_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
