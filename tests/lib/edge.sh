@@ -2,7 +2,9 @@
 # shellcheck shell=bash
 set -euo pipefail
 
-DIR=$(mktemp -d)
+# shellcheck source=workdir.sh
+. "$SRC/tests/lib/workdir.sh"
+DIR=$(workdir)
 chmod 700 "$DIR"
 PID=
 ORIGIN_PID=
