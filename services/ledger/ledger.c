@@ -47,6 +47,7 @@ void ledger_settings_default(struct ledger_settings *s)
         .replica_poll_ms = 10,
         .replica_quorum = 1,
         .replica_auto = true,
+        .replica_rejoin = true,
         .replica_local = true,
     };
 }

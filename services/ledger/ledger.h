@@ -65,8 +65,9 @@ struct ledger_settings {
     char replica_stream[65], replica_node[65], replica_url[257];
     int64_t replica_lease_ms, replica_timeout_ms, replica_poll_ms;
     uint32_t replica_quorum;
-    bool replica_auto;  /* takes over by itself when the lease has run out */
-    bool replica_local; /* a group is answered when it is on the local disk too */
+    bool replica_auto;   /* takes over by itself when the lease has run out */
+    bool replica_rejoin; /* opens again by itself when it was fenced */
+    bool replica_local;  /* a group is answered when it is on the local disk too */
 };
 void ledger_settings_default(struct ledger_settings *s);
 

@@ -8,7 +8,7 @@
  *   open      connect, compare identities, set aside a last frame that PostgreSQL does not have, replay. Phase: following.
  *   follow    rows behind our head, into our journal and through the core. Writes are refused, naming the writer.
  *   take over raise the epoch (that fences the old writer), read what is left, compare the heads: equal, and we write.
- *   write     renew the lease. Finding another epoch there ends in safe mode `fenced`; a restart makes it a standby.
+ *   write     renew the lease. Finding another epoch there ends in safe mode `fenced`; opening again makes it a standby.
  *
  * Acknowledged groups are never set aside: a writer has at most one group under way, so only the last frame of a journal can be
  * unknown to PostgreSQL. If more is missing there, or the roots differ before the last frame, PostgreSQL has lost a quorum's word

@@ -98,6 +98,7 @@ static void replica_settings(const struct svc *svc, const struct ledger_config *
     s->replica_poll_ms = cfg->replica_poll;
     s->replica_quorum = (uint32_t)cfg->replica_quorum;
     s->replica_auto = cfg->replica_take_over == 0;
+    s->replica_rejoin = cfg->replica_rejoin == 0;
     s->replica_local = cfg->replica_local;
 }
 

@@ -4,6 +4,8 @@
  * All signals are blocked before the first thread starts, so the main thread alone takes them, synchronously:
  *   SIGTERM, SIGINT   drain; a second one ends the process at once with code 1
  *   SIGHUP            reload configuration, keys and certificates
+ *
+ * A service that asked for it (svc_ask_reopen) is drained, closed and opened again in the same process.
  */
 #include <errno.h>
 #include <signal.h>
@@ -12,8 +14,12 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "rt/backoff.h"
 #include "svc/host.h"
+#include "svc/internal.h"
 #include "svc/svc.h"
+
+enum { LOOK_MS = 250, REOPEN_FOR_MS = 60000 };
 
 void svc_host_block_signals(void)
 {
@@ -68,31 +74,97 @@ void svc_host_request_drain(void *ctx)
     kill(getpid(), SIGTERM);
 }
 
-int svc_run(const struct svc_def *def, const struct svc_options *opt)
+bool svc_ask_reopen(struct svc *s)
+{
+    if (!atomic_load(&s->may_reopen))
+        return false;
+    atomic_store(&s->reopen, true); /* pairs with serve() */
+    return true;
+}
+
+static enum err bring_up(const struct svc_def *def, const struct svc_options *opt,
+                         struct svc **out) RT_BLOCKS
 {
     struct svc *s = NULL;
-    svc_host_block_signals();
     enum err e = svc_open(def, opt, &s);
     if (e == ERR_OK)
         e = svc_start(s);
     if (e != ERR_OK) {
         fprintf(stderr, "ron %s: %s\n", def->name, svc_last_error());
         svc_close(s);
-        return e == ERR_SYNTAX || e == ERR_RANGE || e == ERR_BAD_REQUEST ? 2 : 1;
+        return e;
     }
-    enum svc_host_event event;
-    while ((event = svc_host_wait(1000)) != SVC_HOST_DRAIN) {
-        if (event != SVC_HOST_RELOAD)
-            continue;
-        struct buf diff;
-        buf_init(&diff, 1 << 20);
-        if (svc_reload(s, &diff) != ERR_OK)
-            obs_log(svc_log(s), OBS_ERROR, "config_reload_failed", OBS_STR("why", svc_last_error()),
-                    OBS_END);
-        buf_fini(&diff);
+    atomic_store(&s->may_reopen, true);
+    *out = s;
+    return ERR_OK;
+}
+
+static void reload(struct svc *s)
+{
+    struct buf diff;
+    buf_init(&diff, 1 << 20);
+    if (svc_reload(s, &diff) != ERR_OK)
+        obs_log(svc_log(s), OBS_ERROR, "config_reload_failed", OBS_STR("why", svc_last_error()), OBS_END);
+    buf_fini(&diff);
+}
+
+/* Until a signal says that it is enough (false), or the service wants to be opened again (true). */
+static bool serve(struct svc *s)
+{
+    while (!atomic_load(&s->reopen)) {
+        enum svc_host_event event = svc_host_wait(LOOK_MS);
+        if (event == SVC_HOST_DRAIN)
+            return false;
+        if (event == SVC_HOST_RELOAD)
+            reload(s);
+    }
+    return true;
+}
+
+/* NULL: told to end meanwhile (*out_status 0), or it did not come up again (1). */
+static struct svc *open_again(const struct svc_def *def, const struct svc_options *opt,
+                              struct rt_backoff *pause, int *out_status) RT_BLOCKS
+{
+    const struct clock *c = clock_real();
+    struct svc *s = NULL;
+    int64_t until_ns = clock_mono_ns(c) + INT64_C(1000000) * REOPEN_FOR_MS;
+    do {
+        if (svc_host_wait((int)rt_backoff_next_ms(pause)) == SVC_HOST_DRAIN) {
+            *out_status = 0;
+            return NULL;
+        }
+        if (bring_up(def, opt, &s) == ERR_OK)
+            return s;
+    } while (clock_mono_ns(c) < until_ns);
+    *out_status = 1;
+    return NULL;
+}
+
+int svc_run(const struct svc_def *def, const struct svc_options *opt)
+{
+    struct svc *s = NULL;
+    struct rt_backoff pause;
+    int status = 0;
+    rt_backoff_init(&pause, &(struct rt_backoff_spec){100, 400, 5000, 0}, rng_secure_u64());
+    svc_host_block_signals();
+    enum err e = bring_up(def, opt, &s);
+    if (e != ERR_OK)
+        return e == ERR_SYNTAX || e == ERR_RANGE || e == ERR_BAD_REQUEST ? 2 : 1;
+    int64_t since_ns = clock_mono_ns(clock_real());
+    while (serve(s)) {
+        obs_log(svc_log(s), OBS_INFO, "reopen", OBS_END);
+        if (svc_drain(s) != 0)
+            obs_log(svc_log(s), OBS_WARN, "reopen_aborted_something", OBS_END);
+        svc_close(s);
+        if (clock_mono_ns(clock_real()) - since_ns > INT64_C(1000000) * REOPEN_FOR_MS)
+            rt_backoff_reset(&pause); /* it was well in between */
+        s = open_again(def, opt, &pause, &status);
+        if (s == NULL)
+            return status;
+        since_ns = clock_mono_ns(clock_real());
     }
     svc_host_second_signal_ends();
-    int status = svc_drain(s);
+    status = svc_drain(s);
     svc_close(s);
     return status;
 }

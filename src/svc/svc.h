@@ -128,6 +128,13 @@ NODISCARD enum err svc_reload(struct svc *s, struct buf *out_diff);
 /* One service as a process: open, start, wait for a signal, drain, close. Returns the exit code. */
 int svc_run(const struct svc_def *def, const struct svc_options *opt) RT_BLOCKS;
 
+/*
+ * A service that can go on only from what is on the disk asks to be drained, closed and opened anew: any thread, once is enough.
+ * svc_run() does so, with a growing pause before each attempt, and gives up (exit code 1) when a minute of them did not help. False:
+ * this host does not, because others in the same process hold on to the service (`ron up`).
+ */
+bool svc_ask_reopen(struct svc *s);
+
 /* The sentence that says why the last svc_open or svc_start failed, for a person. */
 const char *svc_last_error(void);
 void svc_say_error(const char *sentence); /* for a hook that knows better why it failed */

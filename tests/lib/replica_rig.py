@@ -428,11 +428,11 @@ class Rig:
         say(f"{self.acked()} units acknowledged, longest wait {max(c.longest for c in self.clients):.2f} s")
 
     def check(self):
-        """After end_load(). Both ledgers run (one may be fenced: it is started again)."""
+        """After end_load(). Both ledgers run (one may be fenced for good: it is started again)."""
         for l in self.ledgers:
             if l.process is None:
                 l.start()
-            elif l.role() == "fenced":
+            elif l.role() == "fenced" and "--replica.rejoin=manual" in l.flags:
                 l.stop()
                 l.start()
         w = until("a writer", self.writer)
