@@ -54,7 +54,9 @@ void wallet_call_end(struct wallet *w, enum wallet_call call, const struct ledge
     obs_hist_observe(obs_hist_nth(w->m[WALLET_M_upstream_latency], call), (double)(now - sent_ns) / 1e9);
     bool failed = a->outcome == LEDGER_UNKNOWN ||
                   (a->outcome == LEDGER_REFUSED && (a->status == 0 || a->status >= 500));
-    bool neutral = a->outcome == LEDGER_REFUSED && (a->status == 429 || a->err == ERR_BUSY);
+    /* Busy, or between two writers: it is there, and says so at once. Shedding would only keep us away when it can again. */
+    bool neutral = a->outcome == LEDGER_REFUSED &&
+                   (a->status == 429 || a->err == ERR_BUSY || a->err == ERR_NOT_WRITER);
     if (a->err == ERR_TIMEOUT && a->outcome != LEDGER_ANSWERED) /* refused: not a byte was sent */
         obs_counter_inc(obs_counter_nth(w->m[WALLET_M_io_timeouts], a->outcome == LEDGER_UNKNOWN ? 3 : 2));
     /* The prober reports its own: while half open, only probes decide. */

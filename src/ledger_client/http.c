@@ -30,6 +30,7 @@ struct call {
     struct deadline by;
     uint32_t target, attempts;
     bool write;
+    struct net_http_response said; /* by an address that was there and would not do it: status and body */
 };
 
 static void ingest_done(void *arg, enum err e, const struct net_http_response *r);
@@ -115,19 +116,33 @@ static enum err dispatch(struct call *c)
     return n < 0 || (size_t)n >= sizeof url ? ERR_SYNTAX : net_http_send(h->http, &rq, called, c, NULL);
 }
 
+static void keep_said(struct call *c, enum err e, const struct net_http_response *r)
+{
+    uint8_t *copied = e == ERR_OK && c->said.status == 0 ? arena_alloc(&c->arena, r->body.n + 1) : NULL;
+    if (copied != NULL)
+        c->said = (struct net_http_response){
+            .status = r->status, .body = bytes_of(memcpy(copied, r->body.p, r->body.n), r->body.n)};
+}
+
 /*
  * With several addresses: whoever cannot be reached or does not write is left for the next one, and what was surely not done
- * there is sent again, once per address.
+ * there is sent again, once per address. When nobody takes it, what one that was there said is worth more than that another was not.
  */
 static void called(void *arg, enum err e, const struct net_http_response *r)
 {
     struct call *c = arg;
     if (c->h->to.n > 1) {
         bool again = ledger_http_target_answered(c->h, c->target, c->write, e, r);
-        if (again && ++c->attempts < c->h->to.n && !deadline_passed(c->by) && dispatch(c) == ERR_OK)
-            return;
+        if (again && ++c->attempts < c->h->to.n && !deadline_passed(c->by)) {
+            keep_said(c, e, r);
+            if (dispatch(c) == ERR_OK)
+                return;
+        }
     }
-    c->done(c, e, r);
+    if (c->said.status != 0 && e == ERR_REFUSED)
+        c->done(c, ERR_OK, &c->said);
+    else
+        c->done(c, e, r);
 }
 
 /* Sends it; on failure the callback is called at once with the refusal. */

@@ -53,6 +53,8 @@ struct call {
     struct bytes payload; /* kept only when there is another address to send it to */
     struct deadline by;
     uint32_t target, attempts;
+    struct bytes
+        said; /* by an address that was there and would not do it; kept when there is another one to ask */
     union ledger_remote_fn fn;
     bool one; /* entries: exactly one was asked for; proof: of consistency */
 };
@@ -149,14 +151,30 @@ static bool turned_away(struct call *c, enum err e, uint16_t status, struct byte
            ledger_targets_turned_away(ledger_reason_from(p.code));
 }
 
-/* With several addresses, what was surely not done at one is sent to the next, once per address. */
+static void keep_said(struct call *c, enum err e, struct bytes payload)
+{
+    uint8_t *copied = e == ERR_OK && c->said.n == 0 ? arena_alloc(&c->arena, payload.n) : NULL;
+    if (copied != NULL)
+        c->said = bytes_of(memcpy(copied, payload.p, payload.n), payload.n);
+}
+
+/*
+ * With several addresses, what was surely not done at one is sent to the next, once per address. When nobody takes it, what one that
+ * was there said is worth more than that another was not.
+ */
 static void called(void *arg, enum err e, uint16_t status, struct bytes payload)
 {
     struct call *c = arg;
     if (c->o->to.n > 1 && turned_away(c, e, status, payload) && ++c->attempts < c->o->to.n &&
-        !deadline_passed(c->by) && dispatch(c, c->payload) == ERR_OK)
-        return;
-    c->done(c, e, status, payload);
+        !deadline_passed(c->by)) {
+        keep_said(c, e, payload);
+        if (dispatch(c, c->payload) == ERR_OK)
+            return;
+    }
+    if (c->said.n != 0 && never_left(e))
+        c->done(c, ERR_OK, 503, c->said);
+    else
+        c->done(c, e, status, payload);
 }
 
 /* Sends what b holds and frees it; when it cannot, `done` hears at once. */

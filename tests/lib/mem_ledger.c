@@ -406,6 +406,9 @@ static bool spoiled(struct mem_ledger *f, enum mem_fault fault, int kind, void *
             .outcome = LEDGER_REFUSED, .err = ERR_BUSY, .status = 429, .code = STR("busy")};
     if (fault == MEM_DOWN)
         a = (struct ledger_answer){.outcome = LEDGER_REFUSED, .err = ERR_REFUSED};
+    if (fault == MEM_NOT_WRITER)
+        a = (struct ledger_answer){
+            .outcome = LEDGER_REFUSED, .err = ERR_NOT_WRITER, .status = 503, .code = STR("not_writer")};
     pthread_mutex_unlock(&f->m);
     answer_lost(kind, fn, ctx, &a);
     return true;
@@ -706,9 +709,9 @@ static void do_consistency(struct ledger_client *c, uint64_t from, uint64_t to, 
     do_proof(c, from, to, by, fn, ctx);
 }
 
-static const struct ledger_client_ops ops = {do_ingest,  do_unit,  do_account,   do_entry,
-                                             do_entries, do_roots, do_proof,     do_consistency,
-                                             do_head,    do_feed,  do_feed_stop, do_close, NULL};
+static const struct ledger_client_ops ops = {
+    do_ingest,      do_unit, do_account, do_entry,     do_entries, do_roots, do_proof,
+    do_consistency, do_head, do_feed,    do_feed_stop, do_close,   NULL};
 
 /* ---- outside ---- */
 

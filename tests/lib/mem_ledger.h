@@ -20,6 +20,7 @@ enum mem_fault {
     MEM_STALL_AFTER, /* the same, and it was carried out */
     MEM_GARBLE,      /* ANSWERED with too few results; it was carried out */
     MEM_DOWN,        /* REFUSED: connection refused */
+    MEM_NOT_WRITER,  /* REFUSED: a copy that does not write, and nobody else does */
 };
 
 struct mem_ledger *mem_ledger_create(void);

@@ -570,6 +570,35 @@ static void a_ledger_that_comes_back_is_found_again_by_the_same_client(void **st
     }
 }
 
+/* Whichever of the two is asked first: the answer is of the one that was there. */
+static void what_one_address_says_is_heard_though_another_is_not_there(void **state)
+{
+    (void)state;
+    struct ledger_rig shy;
+    ledger_rig_open(&shy, true, NULL, 0);
+    assert_int_equal(ledger_rig_http(&shy, "POST", "/admin/safe-mode",
+                                     "{\"action\":\"enter\",\"reason\":\"test\"}", NULL),
+                     200);
+    for (size_t i = 0; i < 2; i++) {
+        uint16_t nobody = 0;
+        char url[160];
+        struct rig_reply a;
+        close(listen_somewhere(&nobody));
+        int there = i == 0 ? svc_port(shy.svc) : svc_oap_port(shy.svc);
+        snprintf(url, sizeof url, "%s://127.0.0.1:%d,%s://127.0.0.1:%u", schemes[i], there, schemes[i],
+                 nobody);
+        rig_client_open_url(url, shy.token, 4, &client);
+        for (int k = 0; k < 4; k++) {
+            try_ingest(20000, &a);
+            assert_int_equal(a.outcome, LEDGER_REFUSED);
+            assert_int_equal(a.err, ERR_SAFE_MODE);
+            assert_int_equal(a.status, 503);
+        }
+        rig_client_close(&client);
+    }
+    ledger_rig_close(&shy);
+}
+
 static void an_address_of_no_known_kind_opens_nothing(void **state)
 {
     (void)state;
@@ -603,6 +632,7 @@ int main(void)
         cmocka_unit_test(silence_until_the_deadline_is_an_unknown_outcome_for_writes_only),
         cmocka_unit_test(what_is_outstanding_at_the_close_is_answered_as_unknown),
         cmocka_unit_test(a_ledger_that_comes_back_is_found_again_by_the_same_client),
+        cmocka_unit_test(what_one_address_says_is_heard_though_another_is_not_there),
         cmocka_unit_test(an_address_of_no_known_kind_opens_nothing),
     };
     return cmocka_run_group_tests(tests, open_ledger, close_ledger);

@@ -469,6 +469,28 @@ RT_UNCHECKED static void a_ledger_that_hangs_is_noticed_and_reads_go_on_with_the
     assert_int_equal(a.status, 200);
 }
 
+RT_UNCHECKED static void a_ledger_between_two_writers_is_asked_again_and_not_shunned(void **state)
+{
+    static const char *const flags[] = {"--circuit_breaker.failure_threshold=3",
+                                        "--circuit_breaker.open_duration=60s"};
+    (void)state;
+    wallet_rig_restart(&rig, flags, 2);
+    ISSUE("i", "acct:alice", "1000");
+    assert_int_equal(a.status, 200);
+    mem_ledger_ingest_fault(rig.ledger, MEM_NOT_WRITER, -1);
+    for (int i = 0; i < 6; i++) { /* twice what would open the breaker */
+        PAY("k", "acct:alice", "acct:shop", "1", 1);
+        assert_int_equal(a.status, 503);
+    }
+    assert_true(rig_metric(&rig, "circuit_open_total", "svc=\"ledger\"") == 0);
+    mem_ledger_ingest_fault(rig.ledger, MEM_OK, -1);
+    do
+        PAY("k", "acct:alice", "acct:shop", "1", 1);
+    while (a.status == 503 || a.status == 429);
+    assert_int_equal(a.status, 200);
+    assert_true(rig_metric(&rig, "circuit_open_total", "svc=\"ledger\"") == 0);
+}
+
 RT_UNCHECKED static void a_ledger_that_contradicts_itself_stops_writes(void **state)
 {
     (void)state;
@@ -581,6 +603,7 @@ int main(void)
         T(lost_answers_are_found_out_and_nothing_happens_twice),
         T(an_outcome_nobody_knows_is_told_as_pending_and_settles),
         T(a_ledger_that_hangs_is_noticed_and_reads_go_on_with_their_age),
+        T(a_ledger_between_two_writers_is_asked_again_and_not_shunned),
         T(a_ledger_that_contradicts_itself_stops_writes),
         T(i4_one_nonce_from_twelve_threads_is_spent_once),
         T(i1_one_key_from_twelve_threads_pays_once_and_all_get_the_same_bytes),
