@@ -331,35 +331,3 @@ enum err edge_pack_open(struct edge *e, const struct edge_pack_spec *spec, struc
     *out = p;
     return ERR_OK;
 }
-
-/* ---- generations ---- */
-
-const char *edge_slot_state_name(enum edge_slot_state s)
-{
-    static const char *const names[] = {"mounted", "rejected", "changed"};
-    return names[s];
-}
-
-struct edge_generation *edge_pin(struct edge *e)
-{
-    rt_lock_take(&e->state_meta);
-    struct edge_generation *g = e->generation;
-    atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
-    rt_lock_release(&e->state_meta);
-    return g;
-}
-
-void edge_unpin(struct edge_generation *g)
-{
-    if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) > 1)
-        return;
-    for (size_t i = 0; i < g->n; i++)
-        edge_pack_unref(g->slots[i].pack);
-    map_fini(&g->by_name);
-    free(g);
-}
-
-struct edge_slot *edge_slot_find(const struct edge_generation *g, struct str name)
-{
-    return map_get(&g->by_name, bytes_of_str(name));
-}

@@ -133,7 +133,7 @@ struct edge_slot {
 };
 
 struct edge_generation {
-    _Atomic uint32_t refs;
+    struct os_a32 refs; /* relaxed up, under state_meta; acq_rel down: who frees it sees what the others did */
     uint64_t number;
     int64_t published_ms;
     size_t n;
@@ -143,6 +143,8 @@ struct edge_generation {
 
 struct edge_generation *edge_pin(struct edge *e);
 void edge_unpin(struct edge_generation *g) RT_UNCHECKED;
+/* Takes over the caller's reference; the one before lives until it is unpinned by all. */
+void edge_generation_publish(struct edge *e, struct edge_generation *g);
 struct edge_slot *edge_slot_find(const struct edge_generation *g, struct str name);
 
 #endif

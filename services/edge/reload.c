@@ -263,12 +263,8 @@ static void publish(struct edge *e, struct edge_generation *g)
     bool all = true;
     for (size_t i = 0; i < g->n; i++)
         all = all && g->slots[i].state == EDGE_MOUNTED;
-    rt_lock_take(&e->state_meta);
-    struct edge_generation *old = e->generation;
-    e->generation = g;
-    rt_lock_release(&e->state_meta);
+    edge_generation_publish(e, g);
     atomic_store(&e->packs_ok, all);
-    edge_unpin(old);
     for (size_t i = 0; i < g->n; i++)
         for (int s = EDGE_MOUNTED; s <= EDGE_CHANGED; s++)
             obs_gauge_set(OBS_GAUGE_OF(e->m[EDGE_M_pack_state], g->slots[i].name,
@@ -293,7 +289,7 @@ enum err edge_packs_reload(struct edge *e, const struct str *only, size_t only_n
         edge_unpin(old);
         return err;
     }
-    atomic_init(&g->refs, 1);
+    os_a32_store(&g->refs, 1, memory_order_relaxed);
     g->number = old ? old->number + 1 : 1;
     g->published_ms = edge_now_ms(e);
     collect(e, w);

@@ -1,19 +1,19 @@
 /*
  * What readers share with the one who replaces it, under all interleavings.
  *
- *   generations   2 readers pin, 1 publisher replaces twice: nothing is used after it was freed, everything is freed once, and who
- *                 begins after a publish returned never sees what it replaced (pack.c: pin under the lock, count, unpin)
- *   objects       commit, evict, quarantine and open of one digest: no name without an object, nothing that is known to be damaged
- *                 is served by who begins afterwards (store.c, store_write.c: the record before the file, the file before the name)
- *   hand_back     a worker fails with its job in hand: it goes back once, is done or refused, and is answered exactly once
- *                 (fills.c: edge_fill_hand_back)
+ *   generations   2 readers pin, 1 publisher replaces twice, all by generation.c itself: nothing is used after it was freed,
+ *                 everything is freed once, and who begins after a publish returned never sees what it replaced
+ *   objects       commit, evict, quarantine and open of one digest, in the order of store.c and store_write.c (the record before
+ *                 the file, the file before the name): no name without an object, nothing that is known to be damaged is served
+ *                 by who begins afterwards
  */
+#include <stdlib.h>
+
 #include "base/check.h"
 #include "model.h"
-#include "rt/chan.h"
 #include "rt/lock.h"
 #include "rt/os.h"
-#include "services/edge/core/fill_state.h"
+#include "services/edge/pack.h"
 
 static void start(struct os_thread *t, const char *name, void (*fn)(void *), void *arg)
 {
@@ -24,64 +24,68 @@ static void start(struct os_thread *t, const char *name, void (*fn)(void *), voi
 
 enum { GENERATIONS = 3 };
 
-struct generation {
-    struct os_a32 refs;
+/* A generation's only pack: dropped by whoever frees the generation. */
+struct tracked {
+    struct edge_pack pack;
     struct os_a32 freed;
 };
 
 struct shelf {
-    struct rt_lock lock; /* guards current */
-    unsigned current;
-    struct generation g[GENERATIONS];
+    struct edge e;
+    struct tracked packs[GENERATIONS];
     struct os_a32 published; /* number of the newest whose publish has returned */
 };
 
-static unsigned pin(struct shelf *s)
+void edge_pack_unref(struct edge_pack *p)
 {
-    rt_lock_take(&s->lock);
-    unsigned n = s->current;
-    os_a32_add(&s->g[n].refs, 1, memory_order_relaxed);
-    rt_lock_release(&s->lock);
-    return n;
+    struct tracked *t = (struct tracked *)(void *)p;
+    CHECK(os_a32_or(&t->freed, 1, memory_order_relaxed) == 0);
 }
 
-static void unpin(struct shelf *s, unsigned n)
+static struct edge_generation *generation(struct shelf *s, unsigned number)
 {
-    if (os_a32_add(&s->g[n].refs, (uint32_t)-1, memory_order_acq_rel) == 1)
-        CHECK(os_a32_or(&s->g[n].freed, 1, memory_order_relaxed) == 0);
+    struct edge_generation *g = calloc(1, sizeof *g + sizeof g->slots[0]);
+    CHECK(g && map_init(&g->by_name, 0) == ERR_OK);
+    os_a32_store(&g->refs, 1, memory_order_relaxed);
+    g->number = number;
+    g->n = 1;
+    g->slots[0].pack = &s->packs[number].pack;
+    return g;
+}
+
+static bool is_freed(struct shelf *s, uint64_t number)
+{
+    return os_a32_load(&s->packs[number].freed, memory_order_relaxed) != 0;
 }
 
 static void read_tile(void *arg)
 {
     struct shelf *s = arg;
     uint32_t promised = os_a32_load(&s->published, memory_order_acquire);
-    unsigned n = pin(s);
+    struct edge_generation *g = edge_pin(&s->e);
+    uint64_t n = g->number;
     CHECK(n >= promised); /* never an older one than was promised */
-    model_cover(n);
-    CHECK(os_a32_load(&s->g[n].freed, memory_order_relaxed) == 0);
-    unpin(s, n);
+    model_cover((unsigned)n);
+    CHECK(!is_freed(s, n));
+    edge_unpin(g);
 }
 
 static void publish(void *arg)
 {
     struct shelf *s = arg;
     for (unsigned n = 1; n < GENERATIONS; n++) {
-        os_a32_store(&s->g[n].refs, 1, memory_order_relaxed);
-        rt_lock_take(&s->lock);
-        unsigned old = s->current;
-        s->current = n;
-        rt_lock_release(&s->lock);
-        unpin(s, old);
+        edge_generation_publish(&s->e, generation(s, n));
         os_a32_store(&s->published, n, memory_order_release);
     }
 }
 
 static void generations(void)
 {
-    struct shelf s = {0};
+    struct shelf s;
     struct os_thread r[2], p;
-    rt_lock_init(&s.lock, "state_meta", 10);
-    os_a32_store(&s.g[0].refs, 1, memory_order_relaxed);
+    memset(&s, 0, sizeof s);
+    rt_lock_init(&s.e.state_meta, "state_meta", 10);
+    s.e.generation = generation(&s, 0);
     start(&r[0], "reader", read_tile, &s);
     start(&r[1], "reader", read_tile, &s);
     start(&p, "publisher", publish, &s);
@@ -89,9 +93,10 @@ static void generations(void)
     os_thread_join(&r[1]);
     os_thread_join(&p);
     for (unsigned n = 0; n + 1 < GENERATIONS; n++)
-        CHECK(os_a32_load(&s.g[n].freed, memory_order_relaxed) == 1);
-    CHECK(os_a32_load(&s.g[GENERATIONS - 1].freed, memory_order_relaxed) == 0);
-    rt_lock_fini(&s.lock);
+        CHECK(is_freed(&s, n));
+    CHECK(!is_freed(&s, GENERATIONS - 1));
+    edge_unpin(s.e.generation);
+    rt_lock_fini(&s.e.state_meta);
 }
 
 /* ---- objects ---- */
@@ -188,109 +193,11 @@ static void objects(void)
     rt_lock_fini(&s.objects);
 }
 
-/* ---- a worker that fails ---- */
-
-struct job {
-    enum edge_fill_state state;
-    bool handed_back;
-    struct os_a32 answered;
-};
-
-struct bench {
-    struct rt_chan *work;
-    struct rt_lock lock; /* guards the job's state */
-    struct job job;
-    struct os_a32 fail; /* the drill: who holds the job now fails */
-};
-
-static void to(struct bench *b, enum edge_fill_state s)
-{
-    rt_lock_take(&b->lock);
-    edge_fill_move(&b->job.state, s);
-    rt_lock_release(&b->lock);
-}
-
-static void end(struct bench *b, enum edge_fill_state s)
-{
-    to(b, s);
-    CHECK(os_a32_add(&b->job.answered, 1, memory_order_relaxed) == 0); /* exactly once */
-}
-
-static void hand_back_job(struct bench *b)
-{
-    bool again = !b->job.handed_back;
-    b->job.handed_back = true;
-    if (again) {
-        to(b, EDGE_FILL_QUEUED);
-        if (rt_chan_try_send(b->work, &b->job) == ERR_OK) {
-            model_cover(0);
-            return;
-        }
-    }
-    model_cover(1);
-    end(b, EDGE_FILL_FAILED);
-}
-
-RT_BLOCKS
-static void work(void *arg)
-{
-    struct bench *b = arg;
-    void *item;
-    while (rt_chan_recv(b->work, deadline_never(), &item) == ERR_OK) {
-        to(b, EDGE_FILL_FETCHING);
-        if (os_a32_load(&b->fail, memory_order_relaxed)) {
-            hand_back_job(b);
-            continue; /* restarted by the supervisor */
-        }
-        to(b, EDGE_FILL_COMMITTING);
-        if (os_a32_load(&b->fail, memory_order_relaxed)) {
-            hand_back_job(b);
-            continue;
-        }
-        model_cover(2);
-        end(b, EDGE_FILL_DONE);
-    }
-}
-
-static void drill(void *arg)
-{
-    struct bench *b = arg;
-    os_a32_store(&b->fail, 1, memory_order_relaxed);
-    os_a32_store(&b->fail, 0, memory_order_relaxed);
-}
-
-static void close_work(void *arg)
-{
-    rt_chan_close(((struct bench *)arg)->work);
-}
-
-RT_BLOCKS
-static void hand_back(void)
-{
-    struct bench b = {
-        .work = rt_chan_create(&(struct rt_chan_spec){.name = "work", .capacity = 1, .policy = RT_REJECT})};
-    struct os_thread w, d, c;
-    CHECK(b.work != NULL);
-    rt_lock_init(&b.lock, "fills", 22);
-    to(&b, EDGE_FILL_QUEUED);
-    CHECK(rt_chan_try_send(b.work, &b.job) == ERR_OK);
-    start(&w, "worker", work, &b);
-    start(&d, "drill", drill, &b);
-    start(&c, "drain", close_work, &b);
-    os_thread_join(&d);
-    os_thread_join(&c);
-    os_thread_join(&w);
-    CHECK(os_a32_load(&b.job.answered, memory_order_relaxed) == 1); /* not lost either */
-    rt_chan_destroy(b.work, NULL, NULL);
-    rt_lock_fini(&b.lock);
-}
-
 int main(int argc, char **argv)
 {
     static const struct model models[] = {
-        {.name = "generations", .body = generations, .preemptions = 2, .covers = 3},
+        {.name = "generations", .body = generations, .preemptions = 3, .covers = 3},
         {.name = "objects", .body = objects, .preemptions = 3, .covers = 4},
-        {.name = "hand_back", .body = hand_back, .preemptions = 2, .covers = 3},
     };
     return model_main(argc, argv, models, sizeof models / sizeof *models);
 }
