@@ -104,6 +104,7 @@ struct edge {
     struct edge_store *store;
     struct edge_fills *fills;
 
+    struct rt_bell store_bell; /* commit or store_ops has something for the cas_writer */
     struct rt_chan *work, *read, *commit, *store_ops, *pack_ops, *tags, *scrub_ops;
     struct rt_lock reload_lock; /* guards the two below and the calls that wait for them */
     struct edge_pack_op *reload_next, *reload_now;

@@ -74,16 +74,18 @@ static enum err add_queues(struct edge *e)
     const struct {
         const char *name, *label;
         struct rt_chan **to;
-    } rows[] = {{"work_tx", "work", &e->work},
-                {"read", "read", &e->read},
-                {"commit", "commit", &e->commit},
-                {"store_ops", "store_ops", &e->store_ops},
-                {"pack_ops", "pack_ops", &e->pack_ops},
-                {"tags", "tags", &e->tags},
-                {"scrub_ops", "scrub_ops", &e->scrub_ops}};
+        struct rt_bell *bell;
+    } rows[] = {{"work_tx", "work", &e->work, NULL},
+                {"read", "read", &e->read, NULL},
+                {"commit", "commit", &e->commit, &e->store_bell},
+                {"store_ops", "store_ops", &e->store_ops, &e->store_bell},
+                {"pack_ops", "pack_ops", &e->pack_ops, NULL},
+                {"tags", "tags", &e->tags, NULL},
+                {"scrub_ops", "scrub_ops", &e->scrub_ops, NULL}};
     enum err err = ERR_OK;
+    rt_bell_init(&e->store_bell);
     for (size_t i = 0; err == ERR_OK && i < sizeof rows / sizeof *rows; i++)
-        err = svc_add_queue(e->svc, rows[i].name, rows[i].label, rows[i].to);
+        err = svc_add_queue_at(e->svc, rows[i].name, rows[i].label, rows[i].bell, rows[i].to);
     return err;
 }
 

@@ -65,15 +65,16 @@ static void topology(const void *config, struct rt_topology *topology)
 
 static enum err open_queues(struct rewarder *r)
 {
+    rt_bell_init(&r->artifact_bell);
     enum err e = svc_add_queue(r->svc, "work_req", "work_req", &r->work_req);
     if (e == ERR_OK)
         e = svc_add_queue(r->svc, "work", "work", &r->work);
     if (e == ERR_OK)
-        e = svc_add_queue(r->svc, "results", "results", &r->results);
+        e = svc_add_queue_at(r->svc, "results", "results", &r->artifact_bell, &r->results);
     if (e == ERR_OK)
         e = svc_add_queue(r->svc, "intents", "intents", &r->intents);
     if (e == ERR_OK)
-        e = svc_add_queue(r->svc, "notes", "notes", &r->notes);
+        e = svc_add_queue_at(r->svc, "notes", "notes", &r->artifact_bell, &r->notes);
     if (e == ERR_OK)
         e = svc_add_queue(r->svc, "io_permits", "io_permits", &r->io_permits);
     for (uintptr_t i = 1; e == ERR_OK && i <= rewarder_config(r)->io_inflight; i++)

@@ -54,6 +54,7 @@ struct rewarder {
     struct rewarder_files files;
     struct rewarder_registry registry;
     struct rewarder_policies policies;
+    struct rt_bell artifact_bell; /* results or notes have something for the artifact task */
     struct rt_chan *work_req, *work, *results, *intents, *notes;
     struct rt_chan *io_permits; /* one token per call that workers may have outstanding */
     struct rewarder_rates rates;

@@ -240,7 +240,7 @@ static void job_canceled(struct wallet_job *j, struct wallet_ticket *all)
     struct wallet_worker *worker = &w->workers[j->worker];
     atomic_fetch_add_explicit(&worker->canceled, 1,
                               memory_order_release); /* pairs with the sweep's acquire */
-    wallet_bell_ring(&worker->bell);
+    rt_bell_ring(&worker->bell);
 }
 
 /* On the request's loop: it has waited long enough. */

@@ -112,7 +112,7 @@ static enum err open_shards(struct wallet *w, const struct wallet_config *cfg)
 /* Listeners wake a worker once for all that an iteration brought it. */
 static void work_came(void *bell)
 {
-    net_loop_at_end(wallet_bell_ring, bell);
+    net_loop_at_end(rt_bell_ring, bell);
 }
 
 static enum err open_worker(struct wallet *w, const struct wallet_config *cfg, unsigned index)
@@ -120,7 +120,7 @@ static enum err open_worker(struct wallet *w, const struct wallet_config *cfg, u
     struct wallet_worker *k = &w->workers[index];
     k->w = w;
     k->index = index;
-    wallet_bell_init(&k->bell);
+    rt_bell_init(&k->bell);
     rng_seed(&k->rng, rng_secure_u64());
     k->work = rt_chan_create(&(struct rt_chan_spec){.name = "work_tx",
                                                     .capacity = cfg->queue_work,
@@ -130,12 +130,12 @@ static enum err open_worker(struct wallet *w, const struct wallet_config *cfg, u
     k->done = rt_chan_create(&(struct rt_chan_spec){.name = "commit_done",
                                                     .capacity = cfg->inflight_requests + 64,
                                                     .policy = RT_REJECT,
-                                                    .on_ready = wallet_bell_ring,
+                                                    .on_ready = rt_bell_ring,
                                                     .on_ready_arg = &k->bell});
     k->resolved = rt_chan_create(&(struct rt_chan_spec){.name = "resolved",
                                                         .capacity = cfg->max_unsettled,
                                                         .policy = RT_REJECT,
-                                                        .on_ready = wallet_bell_ring,
+                                                        .on_ready = rt_bell_ring,
                                                         .on_ready_arg = &k->bell});
     k->batches = calloc(cfg->inflight_requests, sizeof *k->batches);
     k->units = calloc(512, sizeof *k->units);
@@ -160,16 +160,16 @@ static bool doubt_sooner(const struct heap_node *a, const struct heap_node *b)
 static enum err open_queues(struct wallet *w, const struct wallet_config *cfg)
 {
     struct wallet_resolver *r = &w->resolver;
-    wallet_bell_init(&r->bell);
+    rt_bell_init(&r->bell);
     r->doubt = rt_chan_create(&(struct rt_chan_spec){.name = "doubt_tx",
                                                      .capacity = cfg->max_unsettled,
                                                      .policy = RT_REJECT,
-                                                     .on_ready = wallet_bell_ring,
+                                                     .on_ready = rt_bell_ring,
                                                      .on_ready_arg = &r->bell});
     r->done = rt_chan_create(&(struct rt_chan_spec){.name = "looked_up",
                                                     .capacity = cfg->max_unsettled,
                                                     .policy = RT_REJECT,
-                                                    .on_ready = wallet_bell_ring,
+                                                    .on_ready = rt_bell_ring,
                                                     .on_ready_arg = &r->bell});
     w->events = rt_bcast_create(&(struct rt_bcast_spec){.name = "events_tx",
                                                         .capacity = cfg->queue_events,
@@ -242,6 +242,7 @@ static enum err wallet_open(struct svc *s, void **out_state)
     rt_lock_init(&w->daily_waiters_lock, "daily_waiters", 47);
     rt_lock_init(&w->roots_lock, "roots", 43);
     rt_lock_init(&w->streams_lock, "streams", 46);
+    rt_bell_init(&w->audit_bell);
     struct rt_breaker_spec spec = breaker_spec(cfg);
     rt_breaker_init(&w->breaker, &spec);
     add_causes(w);

@@ -16,7 +16,7 @@
 #include "rt/bcast.h"
 #include "rt/breaker.h"
 #include "rt/limiter.h"
-#include "services/wallet/bell.h"
+#include "rt/bell.h"
 #include "services/wallet/core/cache.h"
 #include "services/wallet/core/daily.h"
 #include "services/wallet/core/policy.h"
@@ -108,7 +108,7 @@ struct wallet_batch {
 struct wallet_worker {
     struct wallet *w;
     unsigned index;
-    struct wallet_bell bell;
+    struct rt_bell bell;
     struct rt_chan *work, *done, *resolved;
     struct wallet_chains chains;
     struct wallet_batch *batches, *spare;
@@ -122,7 +122,7 @@ struct wallet_worker {
 };
 
 struct wallet_resolver {
-    struct wallet_bell bell;
+    struct rt_bell bell;
     struct rt_chan *doubt, *done;
     struct heap waiting;
     size_t outstanding;
@@ -183,6 +183,7 @@ struct wallet {
     struct os_count events_read, bus_read; /* how far their readers are: published - read waits */
     uint64_t http_timeouts_seen[2];        /* read, write: what of the listener's has been counted */
     struct rt_lock streams_lock;
+    struct rt_bell audit_bell; /* somebody listens now */
     struct wallet_audit_stream *streams;
     size_t n_streams;
 

@@ -34,6 +34,7 @@
 #include "obs/health.h"
 #include "obs/log.h"
 #include "obs/metrics.h"
+#include "rt/bell.h"
 #include "rt/chan.h"
 #include "rt/supervisor.h"
 #include "rt/topology.h"
@@ -182,6 +183,9 @@ NODISCARD enum err svc_add_loop_task(struct svc *s, const char *name,
  */
 NODISCARD enum err svc_add_queue(struct svc *s, const char *name, const char *label,
                                  struct rt_chan **out_chan);
+/* The same for one of several queues that a task sleeps on: `bell` rings when something comes, and at the end. */
+NODISCARD enum err svc_add_queue_at(struct svc *s, const char *name, const char *label,
+                                    struct rt_bell *bell, struct rt_chan **out_chan);
 /* For a declared queue that the service makes itself: queue_capacity{queue="label"} is what its row says. In hooks.open. */
 void svc_show_queue(struct svc *s, const char *name, const char *label);
 

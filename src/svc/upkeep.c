@@ -175,11 +175,21 @@ void svc_show_queue(struct svc *s, const char *name, const char *label)
 
 enum err svc_add_queue(struct svc *s, const char *name, const char *label, struct rt_chan **out_chan)
 {
+    return svc_add_queue_at(s, name, label, NULL, out_chan);
+}
+
+enum err svc_add_queue_at(struct svc *s, const char *name, const char *label, struct rt_bell *bell,
+                          struct rt_chan **out_chan)
+{
     const struct rt_topology_queue *row = declared(s, name);
     if (s->queue_count == SVC_QUEUES_MAX)
         return ERR_BUSY;
-    struct rt_chan *chan = rt_chan_create(&(struct rt_chan_spec){
-        .name = row->name, .label = label, .capacity = row->capacity, .policy = row->policy});
+    struct rt_chan *chan = rt_chan_create(&(struct rt_chan_spec){.name = row->name,
+                                                                 .label = label,
+                                                                 .capacity = row->capacity,
+                                                                 .policy = row->policy,
+                                                                 .on_ready = bell ? rt_bell_ring : NULL,
+                                                                 .on_ready_arg = bell});
     if (!chan)
         return ERR_NO_MEMORY;
     struct svc_queue *q = &s->queues[s->queue_count++];

@@ -25,11 +25,15 @@ enum err edge_cas_writer_run(struct rt_task *self, void *arg)
     for (;;) {
         void *items[BATCH];
         size_t n = 0;
-        do_ops(e);
-        enum err err = rt_chan_recv_batch(e->commit, items, BATCH, deadline_in_ms(20), &n);
+        uint64_t noted = rt_bell_note(&e->store_bell);
+        bool busy = do_ops(e);
+        enum err err =
+            rt_task_canceled(self) ? ERR_CANCELED : rt_chan_try_recv_batch(e->commit, items, BATCH, &n);
         if (err == ERR_OK)
             edge_store_commit(e->store, (struct edge_commit **)(void *)items, n);
-        else if (err != ERR_TIMEOUT) {
+        else if (err == ERR_EMPTY && !busy)
+            err = rt_bell_wait(&e->store_bell, noted, deadline_in_ms(UPKEEP_MS));
+        if (err != ERR_OK && err != ERR_EMPTY && err != ERR_TIMEOUT) {
             if (svc_draining(e->svc) && rt_chan_try_recv_batch(e->commit, items, BATCH, &n) == ERR_OK)
                 edge_store_commit(e->store, (struct edge_commit **)(void *)items,
                                   n); /* what it holds is still written */
@@ -37,7 +41,7 @@ enum err edge_cas_writer_run(struct rt_task *self, void *arg)
             edge_store_upkeep(e->store, true);
             return err == ERR_CLOSED || rt_task_stopping(self) ? ERR_OK : err;
         }
-        if (edge_now_ns(e) - upkeep_ns > UPKEEP_MS * 1000000LL) {
+        if (edge_now_ns(e) - upkeep_ns >= UPKEEP_MS * 1000000LL) {
             upkeep_ns = edge_now_ns(e);
             edge_store_upkeep(e->store, false);
         }

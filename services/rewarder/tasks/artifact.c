@@ -456,6 +456,17 @@ static void handle(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
         fsync_failed(r, e);
 }
 
+/* One item of a queue. *over: it is closed and empty. */
+static bool handle_next(struct rewarder *r, struct rt_chan *queue, bool *over) RT_BLOCKS
+{
+    void *item;
+    enum err e = rt_chan_try_recv(queue, &item);
+    *over = e == ERR_CLOSED;
+    if (e == ERR_OK)
+        handle(r, item);
+    return e == ERR_OK;
+}
+
 /* Two queues, one reader: `notes` are few and small, so they are looked at first. */
 enum err rewarder_artifact_run(struct rt_task *self, void *arg)
 {
@@ -463,26 +474,16 @@ enum err rewarder_artifact_run(struct rt_task *self, void *arg)
     bool results_over = false, notes_over = false;
     int64_t sweep_ns = deadline_in_ms(SWEEP_MS).at_ns;
     while (!results_over || !notes_over) {
-        void *item;
+        uint64_t noted = rt_bell_note(&r->artifact_bell);
         rt_task_beat(self);
-        enum err e = rt_chan_try_recv(r->notes, &item);
-        notes_over = e == ERR_CLOSED;
-        if (e == ERR_OK) {
-            handle(r, item);
+        if (rt_task_canceled(self))
+            return ERR_CANCELED;
+        if (handle_next(r, r->notes, &notes_over))
             continue;
-        }
-        if (results_over) {
-            if (!notes_over && rt_chan_recv(r->notes, deadline_in_ms(20), &item) == ERR_OK)
-                handle(r, item);
-            continue;
-        }
-        e = rt_chan_recv(r->results, deadline_in_ms(20), &item);
-        if (e == ERR_OK)
-            handle(r, item);
-        else if (e == ERR_CLOSED)
-            results_over = true;
-        else if (e != ERR_TIMEOUT)
-            return e;
+        if (!handle_next(r, r->results, &results_over) && !(results_over && notes_over) &&
+            rt_bell_wait(&r->artifact_bell, noted,
+                         results_over ? deadline_never() : deadline_at_ns(sweep_ns)) == ERR_CANCELED)
+            return ERR_CANCELED;
         if (!results_over && os_now_ns() >= sweep_ns) {
             rewarder_sweep(r, rewarder_now_ms(r));
             sweep_ns = deadline_in_ms(SWEEP_MS).at_ns;

@@ -93,6 +93,7 @@ bool wallet_audit_subscribe(struct wallet *w, struct net_req *rq)
     s->next = w->streams;
     w->streams = s;
     rt_lock_release(&w->streams_lock);
+    rt_bell_ring(&w->audit_bell);
     return true;
 }
 
@@ -137,6 +138,7 @@ enum err wallet_audit_run(struct rt_task *self, void *arg)
     enum err e = ERR_OK;
     while (!rt_task_stopping(self)) {
         void *item;
+        uint64_t noted = rt_bell_note(&w->audit_bell);
         rt_task_beat(self);
         rt_lock_take(&w->streams_lock);
         bool readers = w->streams != NULL;
@@ -151,7 +153,7 @@ enum err wallet_audit_run(struct rt_task *self, void *arg)
             sub = NULL;
         }
         if (!sub) {
-            if ((e = rt_task_sleep(self, deadline_in_ms(50))) != ERR_OK)
+            if (rt_bell_doze(&w->audit_bell, noted, deadline_never()) != ERR_OK)
                 break;
             continue;
         }

@@ -120,7 +120,7 @@ enum err wallet_resolver_run(struct rt_task *self, void *arg)
     struct wallet *w = arg;
     struct wallet_resolver *r = &w->resolver;
     for (;;) {
-        uint64_t noted = wallet_bell_note(&r->bell);
+        uint64_t noted = rt_bell_note(&r->bell);
         rt_task_beat(self);
         if (wallet_resolver_step(w))
             continue;
@@ -131,7 +131,7 @@ enum err wallet_resolver_run(struct rt_task *self, void *arg)
         struct deadline by = deadline_in_ms(BEAT_MS);
         if (top)
             by = deadline_min(by, deadline_at_ns(job_of(top)->look_at_ns));
-        if (wallet_bell_wait(&r->bell, noted, by) == ERR_CANCELED)
+        if (rt_bell_wait(&r->bell, noted, by) == ERR_CANCELED)
             return ERR_CANCELED;
     }
 }

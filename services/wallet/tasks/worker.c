@@ -505,7 +505,7 @@ enum err wallet_worker_run(struct rt_task *self, void *arg)
     struct wallet *w = arg;
     struct wallet_worker *k = &w->workers[rt_task_index(self)];
     for (;;) {
-        uint64_t noted = wallet_bell_note(&k->bell);
+        uint64_t noted = rt_bell_note(&k->bell);
         rt_task_beat(self);
         if (wallet_worker_step(k))
             continue;
@@ -514,7 +514,7 @@ enum err wallet_worker_run(struct rt_task *self, void *arg)
         int64_t next = wallet_chains_next_ns(&k->chains, wallet_now_ns(w));
         struct deadline by =
             deadline_min(deadline_in_ms(BEAT_MS), deadline_at_ns(k->spare ? next : OS_NEVER));
-        if (wallet_bell_wait(&k->bell, noted, by) == ERR_CANCELED) {
+        if (rt_bell_wait(&k->bell, noted, by) == ERR_CANCELED) {
             if (svc_draining(w->svc))
                 abandon(k);
             return ERR_CANCELED;

@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "model.h"
 #include "rt/chan.h"
-#include "services/wallet/bell.h"
+#include "rt/bell.h"
 #include "services/wallet/core/idem.h"
 
 enum phase { QUEUED, SENT, SETTLED, CANCELED };
@@ -34,7 +34,7 @@ struct rig {
     struct wallet_idem idem;
     struct wallet_idem_name name;
     struct rt_chan *work;
-    struct wallet_bell bell;
+    struct rt_bell bell;
     struct os_a32 commits;
     struct job jobs[2];
     struct ticket tickets[2];
@@ -47,11 +47,11 @@ static struct rig *rig_open(size_t capacity)
     rt_lock_init(&r->lock, "idem", 40);
     CHECK(wallet_idem_init(&r->idem, 100000) == ERR_OK);
     r->name = (struct wallet_idem_name){{1, 2}, {3, 4}};
-    wallet_bell_init(&r->bell);
+    rt_bell_init(&r->bell);
     r->work = rt_chan_create(&(struct rt_chan_spec){.name = "work_tx",
                                                     .capacity = capacity,
                                                     .policy = RT_REJECT,
-                                                    .on_ready = wallet_bell_ring,
+                                                    .on_ready = rt_bell_ring,
                                                     .on_ready_arg = &r->bell});
     CHECK(r->work);
     return r;
@@ -154,7 +154,7 @@ static void worker(void *arg)
 {
     struct rig *r = arg;
     for (;;) {
-        uint64_t noted = wallet_bell_note(&r->bell);
+        uint64_t noted = rt_bell_note(&r->bell);
         void *item;
         enum err e = rt_chan_try_recv(r->work, &item);
         if (e == ERR_OK)
@@ -162,7 +162,7 @@ static void worker(void *arg)
         else if (e == ERR_CLOSED)
             return;
         else
-            CHECK(wallet_bell_wait(&r->bell, noted, deadline_never()) == ERR_OK);
+            CHECK(rt_bell_wait(&r->bell, noted, deadline_never()) == ERR_OK);
     }
 }
 

@@ -415,12 +415,12 @@ static bool doubt_sooner(const struct heap_node *a, const struct heap_node *b)
            heap_entry(b, struct wallet_job, doubt)->look_at_ns;
 }
 
-static struct rt_chan *chan(const char *name, size_t capacity, struct wallet_bell *bell)
+static struct rt_chan *chan(const char *name, size_t capacity, struct rt_bell *bell)
 {
     struct rt_chan *c = rt_chan_create(&(struct rt_chan_spec){.name = name,
                                                               .capacity = capacity,
                                                               .policy = RT_REJECT,
-                                                              .on_ready = bell ? wallet_bell_ring : NULL,
+                                                              .on_ready = bell ? rt_bell_ring : NULL,
                                                               .on_ready_arg = bell});
     CHECK(c);
     return c;
@@ -430,7 +430,7 @@ static void open_worker(struct world *x, unsigned i, size_t queue)
 {
     struct wallet_worker *k = &x->workers[i];
     *k = (struct wallet_worker){.w = &x->w, .index = i};
-    wallet_bell_init(&k->bell);
+    rt_bell_init(&k->bell);
     rng_seed(&k->rng, 1);
     k->work = chan("work_tx", queue, &k->bell);
     k->done = chan("commit_done", 2, &k->bell);
@@ -485,7 +485,7 @@ struct world *world_open(unsigned workers, size_t queue)
     w->n_workers = workers;
     for (unsigned i = 0; i < workers; i++)
         open_worker(x, i, queue);
-    wallet_bell_init(&w->resolver.bell);
+    rt_bell_init(&w->resolver.bell);
     w->resolver.doubt = chan("doubt_tx", 4, &w->resolver.bell);
     w->resolver.done = chan("looked_up", 4, &w->resolver.bell);
     CHECK(heap_init(&w->resolver.waiting, 4, 4, doubt_sooner) == ERR_OK);
@@ -565,12 +565,12 @@ void world_worker(void *worker)
 {
     struct wallet_worker *k = worker;
     for (;;) {
-        uint64_t noted = wallet_bell_note(&k->bell);
+        uint64_t noted = rt_bell_note(&k->bell);
         if (wallet_worker_step(k))
             continue;
         if (wallet_worker_ended(k))
             return;
-        CHECK(wallet_bell_wait(&k->bell, noted, deadline_never()) == ERR_OK);
+        CHECK(rt_bell_wait(&k->bell, noted, deadline_never()) == ERR_OK);
     }
 }
 
@@ -578,7 +578,7 @@ void world_resolver(void *world)
 {
     struct wallet *w = &((struct world *)world)->w;
     for (;;) {
-        uint64_t noted = wallet_bell_note(&w->resolver.bell);
+        uint64_t noted = rt_bell_note(&w->resolver.bell);
         if (wallet_resolver_step(w))
             continue;
         if (rt_chan_is_closed(w->resolver.doubt) && w->resolver.outstanding == 0)
@@ -586,7 +586,7 @@ void world_resolver(void *world)
         struct heap_node *top = heap_top(&w->resolver.waiting);
         struct deadline by =
             top ? deadline_at_ns(heap_entry(top, struct wallet_job, doubt)->look_at_ns) : deadline_never();
-        enum err e = wallet_bell_wait(&w->resolver.bell, noted, by);
+        enum err e = rt_bell_wait(&w->resolver.bell, noted, by);
         CHECK(e == ERR_OK || e == ERR_TIMEOUT);
     }
 }
