@@ -19,7 +19,7 @@
  *
  * tests/model/rt/model_sched.c compares the reduced with the naive search over random programs.
  */
-#include "sched.h"
+#include "exploration.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * In the part of a schedule that is the same as in the run before, clocks are those of the run before and races are known:
  * only the objects are brought up to date.
  */
-#include "sched.h"
+#include "exploration.h"
 
 #include <stdlib.h>
 #include <string.h>

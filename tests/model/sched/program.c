@@ -1,5 +1,5 @@
 /* main() of a model program: which models, how deep, and what is printed about them. */
-#include "sched.h"
+#include "exploration.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * What a model runs in. Its threads are stacks in one real thread; its memory is handed out once per run and never reused, so
  * that a late access is noticed; every os_* call announces its step to the scheduler and takes it when it is picked.
  */
-#include "sched.h"
+#include "exploration.h"
 
 #include <stdarg.h>
 #include <stdio.h>

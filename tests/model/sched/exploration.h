@@ -6,8 +6,8 @@
  *     world.c     what a model runs in: stacks, memory, and os_* as announced steps
  *     program.c   main() of a model program
  */
-#ifndef RON_TESTS_MODEL_SCHED_SCHED_H
-#define RON_TESTS_MODEL_SCHED_SCHED_H
+#ifndef RON_TESTS_MODEL_SCHED_EXPLORATION_H
+#define RON_TESTS_MODEL_SCHED_EXPLORATION_H
 
 #ifndef RON_MODEL
 #define RON_MODEL 1 /* for tools that read a file alone */
