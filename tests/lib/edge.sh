@@ -1,48 +1,17 @@
 # Shared by the edge's scripts: starts one service on a free port in a directory of its own, and asserts.
 # shellcheck shell=bash
-set -euo pipefail
-
-# shellcheck source=workdir.sh
-. "$SRC/tests/lib/workdir.sh"
-DIR=$(workdir)
-chmod 700 "$DIR"
-PID=
+# shellcheck source=tests/lib/script.sh
+. "$SRC/tests/lib/script.sh"
 ORIGIN_PID=
+stop_edge() { stop_program "$@"; }
 trap 'stop_edge KILL; stop_origin; rm -rf "$DIR"' EXIT
-
-die() {
-    echo "FAILED: $*" >&2
-    [ -f "$DIR/log" ] && tail -20 "$DIR/log" >&2
-    exit 1
-}
-
-pause() { read -rt "$1" <> <(:) || true; }
-
-edge_answers() { curl -s -m 5 -o /dev/null "$URL/healthz"; }
 
 start_edge() { # [--key=value ...]
     BASE=${BASE:-$("$SRC/tests/lib/ports")}
     URL=http://127.0.0.1:$((BASE + 50))
-    "$RON" edge --data "$DIR" --base-port "$BASE" --ingress.rps_limit=1000000 --ingress.client_rps=1000000 \
-        --ingress.client_inflight=512 "$@" >>"$DIR/log" 2>&1 &
-    PID=$!
-    local i
-    for ((i = 0; i < 600; i++)); do
-        if edge_answers; then
-            TOKEN=$(cat "$DIR/operator.token" 2>/dev/null || true)
-            return
-        fi
-        kill -0 "$PID" 2>/dev/null || die "the service ended"
-        pause 0.05
-    done
-    die "the service does not answer"
-}
-
-stop_edge() { # SIGNAL
-    [ -n "$PID" ] || return 0
-    kill "-${1:-TERM}" "$PID" 2>/dev/null || true
-    wait "$PID" 2>/dev/null && STATUS=0 || STATUS=$?
-    PID=
+    launch edge --data "$DIR" --base-port "$BASE" --ingress.rps_limit=1000000 --ingress.client_rps=1000000 --ingress.client_inflight=512 "$@"
+    await_http "$URL/healthz"
+    TOKEN=$(cat "$DIR/operator.token" 2>/dev/null || true)
 }
 
 stop_origin() {

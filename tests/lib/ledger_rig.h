@@ -121,4 +121,6 @@ void rig_mint(struct rig_unit *u, const char *name, const char *account, uint64_
 void rig_pay(struct rig_unit *u, const char *name, const char *from, const char *to, uint64_t amount,
              uint64_t nonce);
 
+extern const struct ledger_feed_sink rig_deaf_sink; /* a subscriber that does nothing */
+
 #endif

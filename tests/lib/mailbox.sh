@@ -1,39 +1,16 @@
 # Shared by the mailbox's scripts: starts one service on free ports in a directory of its own, and asserts.
 # shellcheck shell=bash
-set -euo pipefail
-
-DIR=$(mktemp -d)
-PID=
+# shellcheck source=tests/lib/script.sh
+. "$SRC/tests/lib/script.sh"
+stop_mailbox() { stop_program "$@"; }
 trap 'stop_mailbox KILL; rm -rf "$DIR"' EXIT
-
-die() {
-    echo "FAILED: $*" >&2
-    [ -f "$DIR/log" ] && tail -20 "$DIR/log" >&2
-    exit 1
-}
 
 start_mailbox() { # [--key=value ...]
     BASE=${BASE:-$("$SRC/tests/lib/ports")}
     URL=http://127.0.0.1:$((BASE + 30))
-    "$RON" mailbox --data "$DIR/data" --base-port "$BASE" "$@" >>"$DIR/log" 2>&1 &
-    PID=$!
-    local i
-    for ((i = 0; i < 600; i++)); do
-        if [ "$(curl -s -o /dev/null -w '%{http_code}' "$URL/readyz" || true)" = 200 ]; then
-            TOKEN=$(cat "$DIR/data/operator.token")
-            return
-        fi
-        kill -0 "$PID" 2>/dev/null || die "the service ended"
-        pause 0.05
-    done
-    die "the service is not ready"
-}
-
-stop_mailbox() { # SIGNAL
-    [ -n "$PID" ] || return 0
-    kill "-${1:-TERM}" "$PID" 2>/dev/null || true
-    wait "$PID" 2>/dev/null && STATUS=0 || STATUS=$?
-    PID=
+    launch mailbox --data "$DIR/data" --base-port "$BASE" "$@"
+    await_http "$URL/readyz"
+    TOKEN=$(cat "$DIR/data/operator.token")
 }
 
 api() { # METHOD PATH [BODY] -> body on stdout, status in $CODE (file: subshells cannot set it)
@@ -54,10 +31,6 @@ expect() {
 
 same() { # WHAT GOT WANTED
     [ "$2" = "$3" ] || die "$1: got '$2', wanted '$3'"
-}
-
-pause() { # SECONDS without a process
-    read -rt "$1" <> <(:) || true
 }
 
 send() { # TOPIC KEY TEXT -> msg_id

@@ -1,20 +1,8 @@
 # Shared by the rewarder's scripts: starts the service on a free port in a directory of its own, and asserts.
 # shellcheck shell=bash
-set -euo pipefail
-
-# shellcheck source=workdir.sh
-. "$SRC/tests/lib/workdir.sh"
-DIR=$(workdir)
-PID=
-trap 'stop_rewarder KILL; rm -rf "$DIR"' EXIT
-
-die() {
-    echo "FAILED: $*" >&2
-    [ -f "$DIR/log" ] && tail -20 "$DIR/log" >&2
-    exit 1
-}
-
-pause() { read -rt "$1" <> <(:) || true; } # between two looks at something that is under way
+# shellcheck source=tests/lib/script.sh
+. "$SRC/tests/lib/script.sh"
+stop_rewarder() { stop_program "$@"; }
 
 write_policy() { # ROUNDING POOL [MORE MEMBERS]
     cat >"$DIR/policy.json" <<X
@@ -27,27 +15,9 @@ X
 start_rewarder() { # [--key=value ...]
     BASE=${BASE:-$("$SRC/tests/lib/ports")}
     URL=http://127.0.0.1:$((BASE + 40))
-    "$RON" rewarder --data "$DIR/data" --base-port "$BASE" --policy.file="$DIR/policy.json" --policy_id=weekly "$@" >>"$DIR/log" 2>&1 &
-    PID=$!
+    launch rewarder --data "$DIR/data" --base-port "$BASE" --policy.file="$DIR/policy.json" --policy_id=weekly "$@"
     await_http "$URL/readyz"
     TOKEN=$(cat "$DIR/data/operator.token")
-}
-
-await_http() { # URL that answers 200
-    local i
-    for ((i = 0; i < 1200; i++)); do
-        [ "$(curl -s -o /dev/null -w '%{http_code}' "$1" || true)" = 200 ] && return
-        kill -0 "$PID" 2>/dev/null || die "the service ended"
-        pause 0.05
-    done
-    die "$1 does not answer 200"
-}
-
-stop_rewarder() { # SIGNAL; the exit code is in $STATUS
-    [ -n "$PID" ] || return 0
-    kill "-${1:-TERM}" "$PID" 2>/dev/null || true
-    wait "$PID" 2>/dev/null && STATUS=0 || STATUS=$?
-    PID=
 }
 
 rewarder() { "$RON" rewarder "$@" --data "$DIR/data" --base-port "$BASE"; }

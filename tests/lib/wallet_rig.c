@@ -7,6 +7,7 @@
 
 #include "auth/mint.h"
 #include "base/check.h"
+#include "metric_sum.h"
 #include "net/http_client.h"
 
 extern const struct svc_def wallet_svc;
@@ -93,7 +94,7 @@ static void start(struct wallet_rig *r, const char *const *flags, size_t n)
 
 void rig_await_ready(struct wallet_rig *r, bool ready)
 {
-    struct deadline by = deadline_in_ms(10000);
+    struct deadline by = deadline_in_ms(60000);
     struct rig_answer *a = malloc(sizeof *a);
     CHECK(a);
     do {
@@ -153,6 +154,18 @@ void wallet_rig_close(struct wallet_rig *r)
     CHECK(system(command) == 0);
 }
 
+int wallet_rig_set_up(void **state)
+{
+    wallet_rig_open(*state, NULL, 0);
+    return 0;
+}
+
+int wallet_rig_tear_down(void **state)
+{
+    wallet_rig_close(*state);
+    return 0;
+}
+
 void rig_narrow(struct wallet_rig *r, const char *const *caveats, size_t n, char out[4096])
 {
     struct str texts[8];
@@ -164,23 +177,6 @@ void rig_narrow(struct wallet_rig *r, const char *const *caveats, size_t n, char
     buf_init_fixed(&b, out, 4095);
     CHECK(auth_narrow(str_from_c(r->token), texts, n, &b, &bad) == ERR_OK);
     out[b.n] = 0;
-}
-
-static double sum_metric(const char *text, const char *name, const char *labels)
-{
-    double sum = 0;
-    size_t n = strlen(name);
-    for (const char *at = text; at && *at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : NULL) {
-        char line[512];
-        size_t len = strcspn(at, "\n");
-        if (len >= sizeof line || strncmp(at, name, n) != 0 || (at[n] != '{' && at[n] != ' '))
-            continue;
-        memcpy(line, at, len);
-        line[len] = 0;
-        if (strstr(line, labels))
-            sum += strtod(strrchr(line, ' '), NULL);
-    }
-    return sum;
 }
 
 struct text {
@@ -204,7 +200,7 @@ double rig_metric(struct wallet_rig *r, const char *name, const char *labels)
     snprintf(url, sizeof url, "http://127.0.0.1:%d/metrics", svc_port(r->svc));
     struct net_http_request rq = {.url = url, .by = deadline_in_ms(30000)};
     CHECK(net_http_once(&rq, NULL, keep_text, &t) == ERR_OK && t.p);
-    double sum = sum_metric(t.p, name, labels);
+    double sum = metric_sum(t.p, name, labels);
     free(t.p);
     return sum;
 }

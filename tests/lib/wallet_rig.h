@@ -28,6 +28,9 @@ void wallet_rig_open_at(struct wallet_rig *r, const char *const *flags, size_t n
 void wallet_rig_restart(struct wallet_rig *r, const char *const *flags, size_t n) RT_BLOCKS;
 int wallet_rig_stop(struct wallet_rig *r) RT_BLOCKS; /* what the process would exit with */
 void wallet_rig_close(struct wallet_rig *r) RT_BLOCKS;
+/* For cmocka_unit_test_prestate_setup_teardown(), with the rig as the state: opened without flags, and closed. */
+int wallet_rig_set_up(void **state) RT_UNCHECKED;
+int wallet_rig_tear_down(void **state) RT_UNCHECKED;
 
 /* key NULL: none sent; token NULL: the operator's, "": none. */
 void rig_call(struct wallet_rig *r, const char *method, const char *path, const char *key,
@@ -40,7 +43,7 @@ void rig_get(struct wallet_rig *r, const char *path, struct rig_answer *out) RT_
 void rig_narrow(struct wallet_rig *r, const char *const *caveats, size_t n, char out[4096]);
 /* The sum of a metric's series whose labels contain `labels`. */
 double rig_metric(struct wallet_rig *r, const char *name, const char *labels) RT_BLOCKS;
-/* Asks until /readyz says so; aborts after ten seconds. */
+/* Asks until /readyz says so; aborts after a while. */
 void rig_await_ready(struct wallet_rig *r, bool ready) RT_BLOCKS;
 /* A member of a flat JSON body: text or number as written; "" when absent. */
 const char *rig_member(const struct rig_answer *a, const char *name, char out[256]);

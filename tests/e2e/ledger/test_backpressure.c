@@ -506,37 +506,21 @@ static void a_full_admin_queue_answers_429(void **state)
     close_rig();
 }
 
-static void nothing(void *ctx)
-{
-    (void)ctx;
-}
-static void no_commit(void *ctx, const struct ledger_commit_event *ev)
-{
-    (void)ctx;
-    (void)ev;
-}
-static void no_end(void *ctx, enum err why)
-{
-    (void)ctx;
-    (void)why;
-}
-static const struct ledger_feed_sink deaf_sink = {nothing, no_commit, no_end};
-
 static void more_subscribers_than_allowed_are_refused(void **state)
 {
     (void)state;
     const char *flags[] = {"limits.max_subscribers=2"};
     open_rig(true, flags, 1);
-    struct ledger_feed *a = ledger_client_feed(direct.c, 0, &deaf_sink, NULL);
-    struct ledger_feed *b = ledger_client_feed(direct.c, 0, &deaf_sink, NULL);
+    struct ledger_feed *a = ledger_client_feed(direct.c, 0, &rig_deaf_sink, NULL);
+    struct ledger_feed *b = ledger_client_feed(direct.c, 0, &rig_deaf_sink, NULL);
     assert_non_null(a);
     assert_non_null(b);
-    assert_null(ledger_client_feed(direct.c, 0, &deaf_sink, NULL));
+    assert_null(ledger_client_feed(direct.c, 0, &rig_deaf_sink, NULL));
     assert_int_equal(ledger_rig_http(&rig, "GET", "/v1/events", NULL, NULL), 429);
     assert_int_equal(ledger_rig_http(&rig, "GET", "/v1/roots/stream", NULL, NULL), 429);
     assert_int_equal((int)ledger_rig_metric(&rig, "busy_rejections_total", "q=\"stream\""), 3);
     ledger_client_feed_stop(direct.c, a);
-    a = ledger_client_feed(direct.c, 0, &deaf_sink, NULL);
+    a = ledger_client_feed(direct.c, 0, &rig_deaf_sink, NULL);
     assert_non_null(a);
     ledger_client_feed_stop(direct.c, a);
     ledger_client_feed_stop(direct.c, b);

@@ -45,25 +45,6 @@ static void close_rig(void)
     ledger_rig_close(&rig);
 }
 
-static void nothing(void *ctx)
-{
-    (void)ctx;
-}
-
-static void no_commit(void *ctx, const struct ledger_commit_event *ev)
-{
-    (void)ctx;
-    (void)ev;
-}
-
-static void no_end(void *ctx, enum err why)
-{
-    (void)ctx;
-    (void)why;
-}
-
-static const struct ledger_feed_sink deaf_sink = {nothing, no_commit, no_end};
-
 static void await_exactly(const char *name, const char *labels, double value)
 {
     struct deadline by = deadline_in_ms(20000);
@@ -77,7 +58,7 @@ static void subscribers_are_counted_while_they_listen(void **state)
 {
     (void)state;
     open_rig(NULL, 0);
-    struct ledger_feed *a = ledger_client_feed(direct.c, 0, &deaf_sink, NULL);
+    struct ledger_feed *a = ledger_client_feed(direct.c, 0, &rig_deaf_sink, NULL);
     assert_non_null(a);
     await_exactly("subscribers", "stream=\"events\"", 1);
     ledger_client_feed_stop(direct.c, a);

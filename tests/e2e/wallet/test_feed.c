@@ -21,20 +21,6 @@ static struct wallet_rig rig;
 static struct rig_answer a;
 static char m[256];
 
-RT_UNCHECKED static int set_up(void **state)
-{
-    (void)state;
-    wallet_rig_open(&rig, NULL, 0);
-    return 0;
-}
-
-RT_UNCHECKED static int tear_down(void **state)
-{
-    (void)state;
-    wallet_rig_close(&rig);
-    return 0;
-}
-
 RT_UNCHECKED static void await_feed(bool up)
 {
     struct deadline by = deadline_in_ms(PATIENCE_MS);
@@ -134,7 +120,7 @@ RT_UNCHECKED static void a_hole_in_the_feed_makes_everything_suspect(void **stat
     await_feed(true);
 }
 
-#define T(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+#define T(fn) cmocka_unit_test_prestate_setup_teardown(fn, wallet_rig_set_up, wallet_rig_tear_down, &rig)
 
 int main(void)
 {

@@ -22,20 +22,6 @@ static struct wallet_rig rig;
 static struct rig_answer a, b;
 static char m1[256];
 
-RT_UNCHECKED static int set_up(void **state)
-{
-    (void)state;
-    wallet_rig_open(&rig, NULL, 0);
-    return 0;
-}
-
-RT_UNCHECKED static int tear_down(void **state)
-{
-    (void)state;
-    wallet_rig_close(&rig);
-    return 0;
-}
-
 #define TRANSFER                                                                                           \
     "{\"from\":\"acct:alice\",\"to\":\"acct:shop\",\"asset\":\"ron\",\"amount\":\"%d\",\"nonce\":%d}"
 
@@ -458,7 +444,7 @@ RT_UNCHECKED static void an_operation_is_traced_below_its_callers_span(void **st
     wallet_rig_restart(&rig, NULL, 0);
 }
 
-#define T(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+#define T(fn) cmocka_unit_test_prestate_setup_teardown(fn, wallet_rig_set_up, wallet_rig_tear_down, &rig)
 
 int main(void)
 {

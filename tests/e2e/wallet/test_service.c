@@ -17,20 +17,6 @@ static struct wallet_rig rig;
 static struct rig_answer a, b;
 static char m1[256], m2[256];
 
-RT_UNCHECKED static int set_up(void **state)
-{
-    (void)state;
-    wallet_rig_open(&rig, NULL, 0);
-    return 0;
-}
-
-RT_UNCHECKED static int tear_down(void **state)
-{
-    (void)state;
-    wallet_rig_close(&rig);
-    return 0;
-}
-
 #define ISSUE(key, to, amount)                                                                             \
     rig_post(&rig, "/v1/issue", key, &a, "{\"to\":\"%s\",\"asset\":\"ron\",\"amount\":\"%s\"}", to, amount)
 #define PAY(key, from, to, amount, nonce)                                                                  \
@@ -583,7 +569,7 @@ RT_UNCHECKED static void a_drain_ends_clean(void **state)
     wallet_rig_restart(&rig, NULL, 0);
 }
 
-#define T(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+#define T(fn) cmocka_unit_test_prestate_setup_teardown(fn, wallet_rig_set_up, wallet_rig_tear_down, &rig)
 
 int main(void)
 {

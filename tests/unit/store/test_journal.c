@@ -103,14 +103,37 @@ static enum err append(struct fixture *x, size_t n, struct store_pos *out)
 }
 
 RT_BLOCKS
+static void spare(struct fixture *x)
+{
+    assert_int_equal(store_journal_prepare_spare(x->j), ERR_OK);
+}
+
+RT_BLOCKS
+static void open_faulty(struct fixture *x)
+{
+    setup_faulty(x);
+    assert_int_equal(reopen(x), ERR_OK);
+}
+
+/* With room: a spare is made before each. */
+RT_BLOCKS
+static void append_many(struct fixture *x, int times, size_t n)
+{
+    for (int i = 0; i < times; i++) {
+        struct store_pos pos;
+        spare(x);
+        assert_int_equal(append(x, n, &pos), ERR_OK);
+    }
+}
+
+RT_BLOCKS
 static void what_was_appended_is_replayed_in_order(void **state)
 {
     (void)state;
     struct fixture x;
     struct store_pos pos;
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
-    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+    open_faulty(&x);
+    spare(&x);
     for (int i = 0; i < 5; i++)
         assert_int_equal(append(&x, 100, &pos), ERR_OK);
     assert_int_equal(pos.segment, 1);
@@ -134,11 +157,10 @@ static void a_frame_that_does_not_fit_goes_into_the_spare_and_seals(void **state
     (void)state;
     struct fixture x;
     struct store_pos pos;
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
+    open_faulty(&x);
     assert_int_equal(append(&x, 10, &pos), ERR_NO_SPACE); /* not even a first segment */
     assert_true(store_journal_wants_spare(x.j));
-    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+    spare(&x);
     assert_false(store_journal_wants_spare(x.j));
     for (int i = 0; i < 7; i++)
         assert_int_equal(append(&x, 10, &pos), ERR_OK);
@@ -146,7 +168,7 @@ static void a_frame_that_does_not_fit_goes_into_the_spare_and_seals(void **state
     assert_int_equal(store_journal_room(x.j).spare, 0);
     assert_false(store_journal_fits(x.j, 10));
     assert_int_equal(append(&x, 10, &pos), ERR_NO_SPACE);
-    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+    spare(&x);
     assert_int_equal(store_journal_room(x.j).spare, SEGMENT - 4096);
     assert_true(store_journal_fits(x.j, 10));
     assert_int_equal(x.n_sealed, 0);
@@ -171,9 +193,8 @@ static void a_frame_that_is_too_large_is_refused_before_any_byte(void **state)
     (void)state;
     struct fixture x;
     struct store_pos pos;
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
-    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+    open_faulty(&x);
+    spare(&x);
     store_disk_faulty_plan(x.disk, NULL);
     assert_int_equal(append(&x, FRAME_MAX - 143, &pos), ERR_TOO_LARGE);
     assert_int_equal(store_disk_faulty_writes(x.disk), 0);
@@ -187,9 +208,8 @@ static void an_append_is_one_write_and_one_flush(void **state)
     (void)state;
     struct fixture x;
     struct store_pos pos;
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
-    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+    open_faulty(&x);
+    spare(&x);
     assert_int_equal(append(&x, 10, &pos), ERR_OK);
     store_disk_faulty_plan(x.disk, NULL);
     assert_int_equal(append(&x, 10, &pos), ERR_OK);
@@ -217,10 +237,9 @@ static void frames_are_read_back_by_position_and_checked(void **state)
     struct buf b;
     struct store_frame f;
     buf_init(&b, SEGMENT);
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
+    open_faulty(&x);
     for (int i = 0; i < 20; i++) {
-        assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+        spare(&x);
         assert_int_equal(append(&x, 300, &pos[i]), ERR_OK);
     }
     for (int i = 0; i < 20; i++) {
@@ -251,15 +270,10 @@ static void replay_from_a_group_gives_that_group_and_all_after_it(void **state)
 {
     (void)state;
     struct fixture x;
-    struct store_pos pos;
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
+    open_faulty(&x);
     assert_int_equal(store_journal_replay(x.j, 1, on_frame, &x), ERR_OK);
     assert_int_equal(x.replayed, 0);
-    for (int i = 0; i < 20; i++) {
-        assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
-        assert_int_equal(append(&x, 300, &pos), ERR_OK);
-    }
+    append_many(&x, 20, 300);
     for (uint64_t from = 1; from <= 21; from++) {
         x.replayed = 0;
         assert_int_equal(store_journal_replay(x.j, from, on_frame, &x), ERR_OK);
@@ -275,11 +289,10 @@ static void opening_resumes_behind_a_checkpoint(void **state)
     struct fixture x;
     struct store_pos pos;
     struct store_resume at[20];
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
+    open_faulty(&x);
     for (int i = 0; i < 20; i++) {
         struct store_head h;
-        assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+        spare(&x);
         assert_int_equal(append(&x, 300, &pos), ERR_OK);
         store_journal_head(x.j, &h);
         at[i] = (struct store_resume){h.end, h.last_group + 1, h.next_seq, h.root};
@@ -305,13 +318,8 @@ static void the_oldest_segment_can_be_dropped_and_a_gap_is_corruption(void **sta
 {
     (void)state;
     struct fixture x;
-    struct store_pos pos;
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
-    for (int i = 0; i < 25; i++) {
-        assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
-        assert_int_equal(append(&x, 300, &pos), ERR_OK);
-    }
+    open_faulty(&x);
+    append_many(&x, 25, 300);
     assert_int_equal(store_journal_drop(x.j, 2, false), ERR_BUSY);
     assert_int_equal(store_journal_drop(x.j, 4, false), ERR_BUSY); /* active */
     assert_int_equal(store_journal_drop(x.j, 1, false), ERR_OK);
@@ -336,7 +344,7 @@ static void segments_that_lost_all_their_bytes_are_corruption(void **state)
         setup_faulty(&x);
         assert_int_equal(reopen(&x), ERR_OK);
         for (int i = 0; i < 25; i++) {
-            assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+            spare(&x);
             assert_int_equal(append(&x, 300, &pos), ERR_OK);
         }
         char path[STORE_PATH_MAX];
@@ -362,7 +370,7 @@ static void a_foreign_stream_and_a_newer_epoch_are_refused(void **state)
     setup_faulty(&x);
     x.cfg.epoch = 5;
     assert_int_equal(reopen(&x), ERR_OK);
-    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+    spare(&x);
     assert_int_equal(append(&x, 300, &pos), ERR_OK);
     x.cfg.epoch = 4;
     assert_int_equal(reopen(&x), ERR_CORRUPT);
@@ -379,9 +387,8 @@ static void damage_can_be_opened_for_reading_only(void **state)
     (void)state;
     struct fixture x;
     struct store_pos pos, first;
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
-    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+    open_faulty(&x);
+    spare(&x);
     assert_int_equal(append(&x, 300, &first), ERR_OK);
     assert_int_equal(append(&x, 300, &pos), ERR_OK);
     assert_int_equal(append(&x, 300, &pos), ERR_OK);
@@ -426,7 +433,7 @@ static void packed_segments_are_read_and_replayed_through_their_owner(void **sta
     x.cfg.first_segment = 1;
     assert_int_equal(reopen(&x), ERR_OK);
     for (int i = 0; i < 25; i++) {
-        assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+        spare(&x);
         assert_int_equal(append(&x, 300, i ? &pos : &first), ERR_OK);
     }
     for (uint32_t no = 1; no <= 2; no++) {
@@ -460,7 +467,7 @@ static void a_real_disk_keeps_it_with_and_without_direct_io(void **state)
         x.cfg.direct = direct;
         assert_int_equal(reopen(&x), ERR_OK);
         for (int i = 0; i < 30; i++) {
-            assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+            spare(&x);
             assert_int_equal(append(&x, 300, &pos), ERR_OK);
             struct buf b;
             struct store_frame f;
@@ -482,9 +489,8 @@ static void a_spare_that_is_not_zero_is_thrown_away(void **state)
 {
     (void)state;
     struct fixture x;
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
-    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
+    open_faulty(&x);
+    spare(&x);
     assert_int_equal(reopen(&x), ERR_OK);
     assert_false(store_journal_wants_spare(x.j));
     assert_int_equal(store_disk_faulty_flip(x.disk, "j/spare.seg", 20000, 5), ERR_OK);
@@ -521,10 +527,9 @@ static void two_spares_are_used_one_after_the_other_and_survive_a_restart(void *
     (void)state;
     struct fixture x;
     struct store_pos pos;
-    setup_faulty(&x);
-    assert_int_equal(reopen(&x), ERR_OK);
-    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK);
-    assert_int_equal(store_journal_prepare_spare(x.j), ERR_OK); /* one is enough for who asks for one */
+    open_faulty(&x);
+    spare(&x);
+    spare(&x); /* one is enough for who asks for one */
     assert_int_equal(store_journal_spares(x.j), 1);
     assert_int_equal(store_journal_prepare_spares(x.j, 2), ERR_OK);
     assert_int_equal(store_journal_spares(x.j), 2);
