@@ -14,6 +14,10 @@ die() {
     exit 1
 }
 
+# A command that fails where nobody looks ends the script without a word: it is named, and what the program said last is shown.
+set -o errtrace
+trap 'echo "line $LINENO of ${BASH_SOURCE##*/} fails: $BASH_COMMAND" >&2; [ ! -f "$DIR/log" ] || tail -5 "$DIR/log" >&2' ERR
+
 pause() { read -rt "$1" <> <(:) || true; } # between two looks at something that is under way
 
 launch() { # ARGUMENTS OF ron...: in the background, its log in $DIR/log
