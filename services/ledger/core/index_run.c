@@ -108,35 +108,76 @@ bool ledger_index_run_maybe(const struct ledger_index_run *r, struct core_key ke
     return true;
 }
 
+enum err ledger_index_build_begin(struct ledger_index_build *b, uint64_t n)
+{
+    *b = (struct ledger_index_build){
+        .n = n, .samples_bytes = samples_of(n) * 8, .filter_bytes = blocks_of(n) * 64};
+    b->samples = malloc(b->samples_bytes + 1);
+    b->filter = calloc(1, b->filter_bytes + 1);
+    if (b->samples != NULL && b->filter != NULL)
+        return ERR_OK;
+    ledger_index_build_end(b);
+    return ERR_NO_MEMORY;
+}
+
+void ledger_index_build_end(struct ledger_index_build *b)
+{
+    free(b->samples);
+    free(b->filter);
+    b->samples = b->filter = NULL;
+}
+
+void ledger_index_build_header(const struct ledger_index_build *b, uint32_t tier, uint64_t first_seq,
+                               uint64_t last_seq, uint8_t out[INDEX_RUN_HEADER])
+{
+    memset(out, 0, INDEX_RUN_HEADER);
+    memcpy(out, "RONLIDX1", 8);
+    le32_put(out + 8, 1);
+    le32_put(out + 12, tier);
+    le64_put(out + 16, b->n);
+    le64_put(out + 24, first_seq);
+    le64_put(out + 32, last_seq);
+    le64_put(out + 40, blocks_of(b->n));
+    le32_put(out + 60, crc32c(0, out, 60));
+}
+
+void ledger_index_build_put(struct ledger_index_build *b, const struct ledger_index_item *it,
+                            uint8_t out[INDEX_RUN_RECORD])
+{
+    CHECK(b->at < b->n);
+    memcpy(out, &it->key, 16);
+    le64_put(out + 16, it->seq);
+    le32_put(out + 24, it->place.segment);
+    le32_put(out + 28, it->place.offset);
+    if (b->at % INDEX_RUN_SAMPLE == 0)
+        memcpy(b->samples + b->at / INDEX_RUN_SAMPLE * 8, out, 8);
+    filter_add(b->filter, blocks_of(b->n), it->key);
+    b->records_crc = crc32c(b->records_crc, out, INDEX_RUN_RECORD);
+    b->at++;
+}
+
+void ledger_index_build_footer(const struct ledger_index_build *b, uint8_t out[INDEX_RUN_FOOTER])
+{
+    le32_put(out, b->records_crc);
+    le32_put(out + 4, crc32c(0, b->samples, b->samples_bytes));
+    le32_put(out + 8, crc32c(0, b->filter, b->filter_bytes));
+    memcpy(out + 12, "RIDX", 4);
+}
+
 void ledger_index_run_build(const struct ledger_index_item *items, uint64_t n, uint32_t tier,
                             uint64_t first_seq, uint64_t last_seq, uint8_t *out)
 {
     uint8_t *records = out + INDEX_RUN_HEADER, *samples = records + n * INDEX_RUN_RECORD;
-    uint8_t *filter = samples + samples_of(n) * 8, *footer = filter + blocks_of(n) * 64;
-    memset(out, 0, INDEX_RUN_HEADER);
-    memset(filter, 0, blocks_of(n) * 64);
-    memcpy(out, "RONLIDX1", 8);
-    le32_put(out + 8, 1);
-    le32_put(out + 12, tier);
-    le64_put(out + 16, n);
-    le64_put(out + 24, first_seq);
-    le64_put(out + 32, last_seq);
-    le64_put(out + 40, blocks_of(n));
-    le32_put(out + 60, crc32c(0, out, 60));
-    for (uint64_t i = 0; i < n; i++) {
-        uint8_t *r = records + i * INDEX_RUN_RECORD;
-        memcpy(r, &items[i].key, 16);
-        le64_put(r + 16, items[i].seq);
-        le32_put(r + 24, items[i].place.segment);
-        le32_put(r + 28, items[i].place.offset);
-        if (i % INDEX_RUN_SAMPLE == 0)
-            memcpy(samples + i / INDEX_RUN_SAMPLE * 8, r, 8);
-        filter_add(filter, blocks_of(n), items[i].key);
-    }
-    le32_put(footer, crc32c(0, records, n * INDEX_RUN_RECORD));
-    le32_put(footer + 4, crc32c(0, samples, samples_of(n) * 8));
-    le32_put(footer + 8, crc32c(0, filter, blocks_of(n) * 64));
-    memcpy(footer + 12, "RIDX", 4);
+    struct ledger_index_build b = {.n = n,
+                                   .samples = samples,
+                                   .filter = samples + samples_of(n) * 8,
+                                   .samples_bytes = samples_of(n) * 8,
+                                   .filter_bytes = blocks_of(n) * 64};
+    memset(b.filter, 0, b.filter_bytes);
+    ledger_index_build_header(&b, tier, first_seq, last_seq, out);
+    for (uint64_t i = 0; i < n; i++)
+        ledger_index_build_put(&b, &items[i], records + i * INDEX_RUN_RECORD);
+    ledger_index_build_footer(&b, b.filter + b.filter_bytes);
 }
 
 static enum err check_parts(const struct ledger_index_run *r)

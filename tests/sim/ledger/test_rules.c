@@ -10,6 +10,7 @@
 
 #include "rig.h"
 #include "services/ledger/policy.h"
+#include "services/ledger/files.h"
 #include "services/ledger/segz.h"
 
 static void open_memory(struct rig *r) RT_BLOCKS
@@ -86,6 +87,11 @@ static void i6_a_replay_changes_nothing_over_restarts_and_merges(void **state) R
     ledger_state_digest(r.l->state, &digest);
     struct ledger_view *v = ledger_index_pin(&r.l->index);
     assert_true(v->n_runs >= 2 && v->runs[0]->run.tier >= 1); /* there were merges */
+    for (uint32_t i = 0; i < v->n_runs; i++) { /* and every byte of what they made is as it should be */
+        struct ledger_index_run deep;
+        assert_int_equal(ledger_index_run_open(v->runs[i]->bytes, v->runs[i]->n_bytes, true, &deep),
+                         ERR_OK);
+    }
     ledger_view_unpin(v);
     for (unsigned round = 0; round < 2; round++) {
         for (unsigned i = 0; i < UNITS; i++) {
@@ -106,6 +112,62 @@ static void i6_a_replay_changes_nothing_over_restarts_and_merges(void **state) R
     ledger_state_digest(r.l->state, &again);
     assert_true(before.seq == after.seq && sha256_eq(&before.root, &after.root) &&
                 sha256_eq(&digest, &again));
+    close_memory(&r);
+}
+
+/* More than any table of a fixed size for segments would hold. Each opening has to find them all, and the same end. */
+static void
+i9_a_journal_of_hundreds_of_segments_is_opened_from_a_checkpoint_and_from_nothing(void **state) RT_BLOCKS
+{
+    (void)state;
+    enum { SEGMENTS = 300 };
+    struct rig r;
+    struct store_disk *disk;
+    assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
+    rig_init(&r, disk);
+    r.set.segment_bytes = 64 << 10;
+    r.set.commit_max_bytes = 8 << 10;
+    r.set.checkpoint_entries = 1024;
+    assert_int_equal(rig_open(&r), ERR_OK);
+    struct store_segment *v = NULL;
+    size_t n = 0;
+    for (unsigned i = 0; n < SEGMENTS; i++) {
+        assert_true(i < 100 * SEGMENTS);
+        char id[16];
+        snprintf(id, sizeof id, "m%u", i);
+        struct core_entry m = mint(id, i % 2 ? "acct:a" : "acct:b", 1 + i);
+        assert_int_equal(send(&r, id, &m).verdict, VERDICT_COMMITTED);
+        assert_true(store_sink_prepare(r.l->sink) == ERR_OK);
+        assert_int_equal(rig_checkpoint(&r), ERR_OK);
+        if (i % 100 != 0)
+            continue;
+        v = ledger_segments(r.l, &n);
+        assert_non_null(v);
+        for (size_t k = 0; k < n; k++)
+            assert_int_equal(v[k].segment_no, k + 1);
+        free(v);
+    }
+    struct ledger_head before, after;
+    struct sha256 digest, again;
+    ledger_head_read(r.l, &before);
+    ledger_state_digest(r.l->state, &digest);
+    for (unsigned round = 0; round < 3;
+         round++) { /* after a kill; in order; without anything but the journal */
+        ledger_close(r.l, round == 1);
+        if (round == 2)
+            rig_forget_derived(&r);
+        assert_int_equal(rig_open(&r), ERR_OK);
+        assert_int_equal(ledger_safe_cause(r.l), CAUSE_NONE);
+        ledger_head_read(r.l, &after);
+        ledger_state_digest(r.l->state, &again);
+        assert_true(before.seq == after.seq && before.group_no == after.group_no &&
+                    sha256_eq(&before.root, &after.root) && sha256_eq(&digest, &again));
+        v = ledger_segments(r.l, &n);
+        assert_true(v != NULL && n >= SEGMENTS);
+        free(v);
+        struct core_entry m = mint("m7", "acct:a", 8); /* an old unit, from one of the first segments */
+        assert_int_equal(send(&r, "m7", &m).verdict, VERDICT_DUPLICATE);
+    }
     close_memory(&r);
 }
 
@@ -450,6 +512,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(i6_a_replay_changes_nothing_over_restarts_and_merges),
+        cmocka_unit_test(i9_a_journal_of_hundreds_of_segments_is_opened_from_a_checkpoint_and_from_nothing),
         cmocka_unit_test(i6_what_came_and_went_while_a_job_waited_is_still_known),
         cmocka_unit_test(a_checkpoint_that_lies_in_a_packed_segment_is_replayed),
         cmocka_unit_test(equal_tuples_without_a_name_are_one_unit),
