@@ -201,7 +201,9 @@ static enum err open_state(struct rewarder *r) RT_BLOCKS
     r->cause_policy = obs_health_add(h, "policy", OBS_SOFT);
     obs_health_set(h, r->cause_ledger, true);
     obs_health_set(h, r->cause_policy, true);
-    enum err e = rewarder_files_open(&r->files, svc_disk(r->svc), svc_data_dir(r->svc));
+    enum err e = svc_amnesia(r->svc) ? store_disk_memory(cfg->amnesia_max, &r->memory) : ERR_OK;
+    if (e == ERR_OK)
+        e = rewarder_files_open(&r->files, r->memory ? r->memory : svc_disk(r->svc), svc_data_dir(r->svc));
     r->files.compact_above = cfg->compact_above;
     if (e == ERR_OK)
         e = rewarder_keys_recover(&r->keys, &r->files);
@@ -390,6 +392,8 @@ static void hook_close(struct svc *s, void *state) RT_BLOCKS
     rewarder_registry_fini(&r->registry);
     rewarder_policies_fini(&r->policies);
     rewarder_files_close(&r->files);
+    if (r->memory)
+        store_disk_destroy(r->memory);
     rewarder_keys_fini(&r->keys);
     rt_breaker_fini(&r->ledger_breaker);
     rt_breaker_fini(&r->accounting_breaker);

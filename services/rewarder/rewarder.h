@@ -52,6 +52,7 @@ struct rewarder {
     struct obs_log *log;
     struct obs_family *metrics[REWARDER_M_COUNT];
     struct rewarder_files files;
+    struct store_disk *memory; /* amnesia: what files is on; NULL otherwise */
     struct rewarder_registry registry;
     struct rewarder_policies policies;
     struct rt_bell artifact_bell; /* results or notes have something for the artifact task */
@@ -181,6 +182,7 @@ struct rewarder_outcome {
     struct buf settlement;            /* settled: settlement.json, written and signed first */
     struct rewarder_receipt *receipt; /* the writer's reference; NULL: nobody waits */
     bool discard;
+    bool no_room;                   /* the writer: amnesia's memory is full */
     struct rewarder_shadow *shadow; /* a reference */
 };
 struct rewarder_outcome *rewarder_outcome_create(enum rewarder_outcome_kind kind, struct rewarder_run *run);
@@ -261,6 +263,17 @@ NODISCARD enum err rewarder_emitter_run(struct rt_task *self, void *arg) RT_BLOC
 /* One pass over everything that is kept for a time only (the artifact task's, every minute). */
 void rewarder_sweep(struct rewarder *r, int64_t now_ms) RT_BLOCKS;
 NODISCARD enum err rewarder_health_run(struct rt_task *self, void *arg) RT_BLOCKS;
+
+/* Lets the oldest settled runs and their inputs go until there is room for `bytes` and some to spare, or none is left. */
+void rewarder_sweep_for_room(struct rewarder *r, uint64_t bytes) RT_BLOCKS;
+
+/* ---- room.c ---- */
+/* So many bytes more may be written; on a real disk always. */
+bool rewarder_has_room(struct rewarder *r, uint64_t bytes) RT_BLOCKS;
+/* Enough is free for `disk_full` to be over. */
+bool rewarder_is_roomy(struct rewarder *r) RT_BLOCKS;
+/* Amnesia's memory is full: 429 until something was settled. */
+bool rewarder_refuses_more(const struct rewarder *r);
 
 /* ---- api ---- */
 extern const struct net_route rewarder_routes[];

@@ -74,9 +74,15 @@ void rewarder_api_compute(struct net_req *rq, void *ctx)
         rewarder_policy_unref(policy);
         return;
     }
-    struct rewarder_item *it = answer_existing(r, rq, &who, epoch, &body, policy->policy)
-                                   ? NULL
-                                   : api_item(r, rq, REWARDER_COMPUTE, &who);
+    struct rewarder_item *it = NULL;
+    if (!answer_existing(r, rq, &who, epoch, &body, policy->policy)) {
+        if (rewarder_refuses_more(r)) {
+            REWARDER_COUNT(r, busy, "compute");
+            net_reply_problem(rq, ERR_BUSY, "the memory for files is full");
+        } else {
+            it = api_item(r, rq, REWARDER_COMPUTE, &who);
+        }
+    }
     if (!it) {
         rewarder_policy_unref(policy);
         return;

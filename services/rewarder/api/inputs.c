@@ -77,6 +77,10 @@ static void take_piece(struct net_req *rq, struct bytes piece, bool end, void *a
         give_up(u, rq, ERR_TOO_LARGE, "the snapshot is larger than limits.max_input_bytes");
         return;
     }
+    if (!rewarder_has_room(u->r, piece.n)) {
+        give_up(u, rq, ERR_BUSY, "the memory for files is full");
+        return;
+    }
     if (piece.n && store_file_append(u->file, piece.p, piece.n) != ERR_OK) {
         give_up(u, rq, ERR_UNAVAILABLE, "the upload cannot be spooled");
         return;
@@ -99,6 +103,11 @@ void rewarder_api_put_inputs(struct net_req *rq, void *ctx)
     bool ndjson = type.p && str_starts(type, STR("application/x-ndjson"));
     if (!ndjson && !(type.p && str_starts(type, STR("application/json")))) {
         net_reply_problem(rq, ERR_UNSUPPORTED_MEDIA_TYPE, "send application/json or application/x-ndjson");
+        return;
+    }
+    if (rewarder_refuses_more(r)) {
+        REWARDER_COUNT(r, busy, "inputs");
+        net_reply_problem(rq, ERR_BUSY, "the memory for files is full");
         return;
     }
     struct rewarder_item *it = api_item(r, rq, REWARDER_INGEST, &who);

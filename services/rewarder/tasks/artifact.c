@@ -17,7 +17,7 @@
 #include "services/rewarder/trace.h"
 #include "store/file_replace.h"
 
-enum { SWEEP_MS = 60000 };
+enum { SWEEP_MS = 60000, FULL_LOOK_MS = 100 };
 
 static void fsync_failed(struct rewarder *r, enum err e)
 {
@@ -136,6 +136,7 @@ static enum err write_run(struct rewarder *r, struct rewarder_outcome *o,
     struct obs_span span;
     rewarder_trace_begin(r, run, "rewarder.write", &span);
     enum err e = atomic_load(&r->seals_off)                          ? ERR_SAFE_MODE
+                 : o->no_room                                        ? ERR_NO_SPACE
                  : deadline_passed(deadline_at_ns(run->deadline_ns)) ? ERR_TIMEOUT
                                                                      : write_files(r, o, i);
     if (e == ERR_OK && !run->dry) {
@@ -274,7 +275,7 @@ static void store_snapshot(struct rewarder *r, struct rewarder_outcome *o) RT_BL
     enum err e = ERR_OK;
     o->input.stored_at_ms = rewarder_now_ms(r);
     if (new) {
-        e = atomic_load(&r->seals_off) ? ERR_SAFE_MODE : store_input(r, o);
+        e = atomic_load(&r->seals_off) ? ERR_SAFE_MODE : o->no_room ? ERR_NO_SPACE : store_input(r, o);
         if (e == ERR_OK)
             e = rewarder_registry_add_input(&r->registry, &o->input);
         obs_counter_add(obs_counter(r->metrics[REWARDER_M_input_bytes]), o->input.bytes);
@@ -290,7 +291,10 @@ static void store_snapshot(struct rewarder *r, struct rewarder_outcome *o) RT_BL
     if (!o->rq)
         return;
     if (e != ERR_OK) {
-        net_reply_problem(o->rq, e == ERR_SAFE_MODE ? e : ERR_UNAVAILABLE,
+        net_reply_problem(o->rq,
+                          e == ERR_SAFE_MODE         ? e
+                          : rewarder_refuses_more(r) ? ERR_BUSY
+                                                     : ERR_UNAVAILABLE,
                           "the snapshot could not be stored");
     } else {
         buf_init_fixed(&b, storage, sizeof storage);
@@ -402,7 +406,9 @@ static void keep_shadow(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCK
     struct rewarder_shadow *s = o->shadow;
     struct buf body;
     buf_init(&body, 1 << 20);
-    enum err e = atomic_load(&r->seals_off) ? ERR_SAFE_MODE : write_shadow(r, s, &body);
+    enum err e = atomic_load(&r->seals_off) ? ERR_SAFE_MODE
+                 : o->no_room               ? ERR_NO_SPACE
+                                            : write_shadow(r, s, &body);
     buf_fini(&body);
     if (e != ERR_OK && e != ERR_SAFE_MODE)
         fsync_failed(r, e);
@@ -426,8 +432,20 @@ static void take_note(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
     o->rq = NULL;
 }
 
+/* What a result adds to the files. A note is a line: room for it is kept. */
+static uint64_t bytes_of_outcome(const struct rewarder_outcome *o)
+{
+    uint64_t shadow = o->shadow ? o->shadow->csv.n + o->shadow->top.n : 0;
+    return o->payouts_n + o->tree_n + o->manifest.n + o->commitment.n + o->rows_n + shadow;
+}
+
 static void handle(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
 {
+    o->no_room = false;
+    if (r->memory && o->kind != REWARDER_OUT_NOTE) {
+        rewarder_sweep_for_room(r, bytes_of_outcome(o));
+        o->no_room = !rewarder_has_room(r, bytes_of_outcome(o));
+    }
     switch (o->kind) {
     case REWARDER_OUT_RUN:
         seal_run(r, o);
@@ -467,6 +485,13 @@ static bool handle_next(struct rewarder *r, struct rt_chan *queue, bool *over) R
     return e == ERR_OK;
 }
 
+/* While everything is refused nothing new asks for room: what is settled meanwhile must make it. */
+static struct deadline next_look(struct rewarder *r, int64_t sweep_ns)
+{
+    struct deadline sweep = deadline_at_ns(sweep_ns);
+    return rewarder_refuses_more(r) ? deadline_min(sweep, deadline_in_ms(FULL_LOOK_MS)) : sweep;
+}
+
 /* Two queues, one reader: `notes` are few and small, so they are looked at first. */
 enum err rewarder_artifact_run(struct rt_task *self, void *arg)
 {
@@ -482,8 +507,10 @@ enum err rewarder_artifact_run(struct rt_task *self, void *arg)
             continue;
         if (!handle_next(r, r->results, &results_over) && !(results_over && notes_over) &&
             rt_bell_wait(&r->artifact_bell, noted,
-                         results_over ? deadline_never() : deadline_at_ns(sweep_ns)) == ERR_CANCELED)
+                         results_over ? deadline_never() : next_look(r, sweep_ns)) == ERR_CANCELED)
             return ERR_CANCELED;
+        if (rewarder_refuses_more(r))
+            rewarder_sweep_for_room(r, 0);
         if (!results_over && os_now_ns() >= sweep_ns) {
             rewarder_sweep(r, rewarder_now_ms(r));
             sweep_ns = deadline_in_ms(SWEEP_MS).at_ns;

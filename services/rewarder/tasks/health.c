@@ -3,14 +3,10 @@
 #include "services/rewarder/rewarder.h"
 
 enum { PERIOD_MS = 100, FULL_PERCENT = 80, CLEAR_PERCENT = 60 };
-static const uint64_t free_bytes_min = 64u << 20;
 
 static void look_at_disk(struct rewarder *r) RT_BLOCKS
 {
-    uint64_t free_bytes;
-    if (atomic_load(&r->disk_full) &&
-        store_disk_free_bytes(r->files.disk, r->files.root, &free_bytes) == ERR_OK &&
-        free_bytes >= free_bytes_min)
+    if (atomic_load(&r->disk_full) && rewarder_is_roomy(r))
         atomic_store(&r->disk_full, false);
     obs_health_set(svc_health(r->svc), r->cause_store,
                    !atomic_load(&r->seals_off) && !atomic_load(&r->disk_full));

@@ -7,6 +7,8 @@
  *                      that they are there), then the rest
  *   dry, shadow runs   after a day
  *   failures           are forgotten after a day
+ *
+ * In amnesia mode the oldest settled runs also go when memory runs short, with the inputs that were stored before they ended.
  */
 #include <stdio.h>
 
@@ -120,6 +122,27 @@ static void sweep_shadows(struct rewarder *r, int64_t before_ms) RT_BLOCKS
         }
         REWARDER_COUNT(r, swept, "shadow");
         rewarder_shadow_unref(s);
+    }
+}
+
+static bool is_settled(const struct rewarder_run *run, const void *arg)
+{
+    (void)arg;
+    return !run->dry && run->info.state == REWARDER_SETTLED && !run->info.swept;
+}
+
+void rewarder_sweep_for_room(struct rewarder *r, uint64_t bytes)
+{
+    struct rewarder_run *oldest;
+    while (r->memory && (!rewarder_has_room(r, bytes) || !rewarder_is_roomy(r)) &&
+           rewarder_registry_pick(&r->registry, is_settled, NULL, &oldest, 1) == 1) {
+        int64_t settled_ms = rewarder_run_read(&r->registry, oldest).settled_at_ms;
+        sweep_run(r, oldest);
+        bool gone = rewarder_run_read(&r->registry, oldest).swept;
+        rewarder_run_unref(oldest);
+        if (!gone)
+            return; /* not even the line could be written */
+        sweep_inputs(r, settled_ms);
     }
 }
 

@@ -35,7 +35,8 @@ struct fixture {
     struct fake_ledger *ledger;
     const char *flags[16];
     size_t flag_n;
-    struct store_disk *disk;             /* NULL: the real one */
+    struct store_disk *disk; /* NULL: the real one */
+    bool amnesia;
     int log_fd;                          /* 0: warnings and worse to stderr; else everything there */
     char policy_flag[128], text[4][128]; /* room for flags that a test makes */
 };
@@ -134,7 +135,7 @@ static inline void start(struct fixture *f) RT_BLOCKS
 {
     const char *why = "";
     struct buf token;
-    assert_int_equal(svc_data_open(f->root, false, SVC_DATA_WHOLE, &f->data, &why), ERR_OK);
+    assert_int_equal(svc_data_open(f->root, f->amnesia, SVC_DATA_WHOLE, &f->data, &why), ERR_OK);
     struct svc_options opt = {.data = f->data,
                               .flags = f->flags,
                               .flag_count = f->flag_n,
