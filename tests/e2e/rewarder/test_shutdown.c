@@ -1,5 +1,6 @@
 /* What the service says when it ends: what was still written, what was canceled or lost, and what goes on at the next start. */
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/stat.h>
 
 #include "fixture.h"
@@ -86,6 +87,15 @@ static json_int_t lines_written(struct fixture *f)
     return n;
 }
 
+static void send_line(struct rewarder *r)
+{
+    struct rewarder_run *run = rewarder_run_create(STR("default"), STR("gone"), false);
+    struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_NOTE, run);
+    rewarder_note_quarantined(run, 1, "overflow", "a line to count", 1, &o->line);
+    rewarder_run_unref(run);
+    assert_int_equal(rt_chan_try_send(r->results, o), ERR_OK);
+}
+
 /* The writer has failed: whether it is back in time or not, each result is either written or counted. */
 static void every_result_is_written_or_counted(void **state) RT_BLOCKS
 {
@@ -95,13 +105,8 @@ static void every_result_is_written_or_counted(void **state) RT_BLOCKS
     start(f);
     struct rewarder *r = svc_state(f->svc);
     take_down(f, "artifact");
-    for (unsigned i = 0; i < RESULTS; i++) {
-        struct rewarder_run *run = rewarder_run_create(STR("default"), STR("gone"), false);
-        struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_NOTE, run);
-        rewarder_note_quarantined(run, 1, "overflow", "a line to count", 1, &o->line);
-        rewarder_run_unref(run);
-        assert_int_equal(rt_chan_try_send(r->results, o), ERR_OK);
-    }
+    for (unsigned i = 0; i < RESULTS; i++)
+        send_line(r);
     (void)stop(f);
     json_t *o = report_of(f);
     json_int_t drained = number(o, "drained"), dropped = number(o, "dropped"), written = lines_written(f);
@@ -112,9 +117,68 @@ static void every_result_is_written_or_counted(void **state) RT_BLOCKS
     start_again(f);
 }
 
+/* A disk whose flushes, once it is stuck, end only when whoever waits for them has been given up. */
+static struct {
+    struct store_disk_ops ops;
+    enum err (*sync)(struct store_file *f);
+    atomic_bool stuck;
+    atomic_uint waiting;
+} disk;
+
+static enum err stuck_sync(struct store_file *f)
+{
+    struct rt_task *self = rt_task_current();
+    if (atomic_load(&disk.stuck) && self) {
+        atomic_fetch_add(&disk.waiting, 1);
+        while (!rt_task_canceled(self))
+            sched_yield();
+        atomic_fetch_sub(&disk.waiting, 1);
+    }
+    return disk.sync(f);
+}
+
+/* A writer that hangs in a flush: what it held is written, what was queued behind it is counted, and the end says so. */
+static void a_stuck_writer_is_given_up_and_what_it_did_not_write_is_counted(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    enum { BEHIND = 4 };
+    struct store_disk *memory;
+    log_to_file(f);
+    assert_int_equal(store_disk_memory(0, &memory), ERR_OK);
+    disk.ops = *memory->ops;
+    disk.sync = disk.ops.sync;
+    disk.ops.sync = stuck_sync;
+    memory->ops = &disk.ops;
+    f->disk = memory;
+    f->flags[f->flag_n++] = "drain_deadline=1s";
+    start(f);
+    struct rewarder *r = svc_state(f->svc);
+    atomic_store(&disk.stuck, true);
+    send_line(r);
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    while (atomic_load(&disk.waiting) == 0 && !deadline_passed(by))
+        sched_yield();
+    assert_int_equal(atomic_load(&disk.waiting), 1);
+    for (unsigned i = 0; i < BEHIND; i++)
+        send_line(r);
+    assert_int_equal(stop(f), 1);
+    json_t *o = report_of(f);
+    assert_int_equal(number(o, "drained"), 1);
+    assert_int_equal(number(o, "dropped"), BEHIND);
+    assert_true(number(o, "aborted") >= 1);
+    assert_string_equal(text(o, "level"), "warn");
+    json_decref(o);
+    atomic_store(&disk.stuck, false);
+    store_disk_destroy(memory);
+    f->disk = NULL;
+    f->flag_n--;
+    start_again(f);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(a_clean_end_loses_nothing_and_names_what_stays),
-                                       TEST(every_result_is_written_or_counted)};
+    const struct CMUnitTest tests[] = {
+        TEST(a_clean_end_loses_nothing_and_names_what_stays), TEST(every_result_is_written_or_counted),
+        TEST(a_stuck_writer_is_given_up_and_what_it_did_not_write_is_counted)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
