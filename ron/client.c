@@ -88,11 +88,11 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
 {
     char base[256], bearer[TOKEN_MAX + 32], type[96];
     const char *headers[HEADERS_MAX + 1];
-    size_t n = 0;
+    size_t n = 0, answer_max = rq->answer_max ? rq->answer_max : BODY_MAX;
     struct buf url, token;
 
     memset(out, 0, sizeof *out);
-    buf_init(&out->body, BODY_MAX);
+    buf_init(&out->body, answer_max);
     buf_init(&url, 65536);
     buf_init(&token, TOKEN_MAX);
     buf_printf(&url, "%s%s", client_base_url(ctx, service, base), rq->path);
@@ -119,7 +119,7 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
         .headers = headers,
         .body = bytes_of(rq->body, rq->body ? (rq->body_n ? rq->body_n : strlen(rq->body)) : 0),
         .by = deadline_in_ms(rq->timeout_ms ? rq->timeout_ms : 10000),
-        .response_max = BODY_MAX,
+        .response_max = answer_max,
         .http_allowed = true,
     };
     if (rq->repeat)
@@ -133,7 +133,7 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
         buf_puts(&url, out->location);
         client_free(out);
         *out = (struct client_answer){0};
-        buf_init(&out->body, BODY_MAX);
+        buf_init(&out->body, answer_max);
         request.url = buf_cstr(&url);
         e = net_http_once(&request, NULL, keep, out);
         if (e != ERR_OK)

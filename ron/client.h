@@ -28,6 +28,7 @@ struct client_request {
     const char *type;       /* NULL: application/json */
     const char *headers[8]; /* more headers */
     int64_t timeout_ms;     /* 0: 10 s */
+    size_t answer_max;      /* largest body; 0: 64 MiB */
     bool no_token;
     /* Retries 429, 503 and broken connections until the time-out; only for requests that may be repeated. */
     bool repeat;

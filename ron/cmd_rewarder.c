@@ -18,6 +18,8 @@
 #include "ron/table.h"
 #include "rt/deadline.h"
 
+/* A table of fifty million rows, the most a snapshot may be configured to have, fits. */
+static const size_t run_file_max = (size_t)32 << 30;
 enum { FILE_MAX = 1 << 30, DIMS_MAX = 16, LINE_FIELDS = DIMS_MAX + 1 };
 
 /* ---- small things ---- */
@@ -563,8 +565,10 @@ static int fetch_one(struct cmd_ctx *ctx, const char *epoch, const char *dir, co
     buf_init(&path, 1024);
     snprintf(rest, sizeof rest, "/artifacts/%s", name);
     epoch_path(epoch, rest, &path);
-    int status = client_call(ctx, "rewarder",
-                             &(struct client_request){.path = buf_cstr(&path), .timeout_ms = 120000}, &a);
+    int status = client_call(
+        ctx, "rewarder",
+        &(struct client_request){.path = buf_cstr(&path), .timeout_ms = 600000, .answer_max = run_file_max},
+        &a);
     buf_fini(&path);
     if (status != CMD_OK && optional) {
         client_free(&a);
