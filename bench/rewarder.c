@@ -1,11 +1,13 @@
 /*
  * One epoch computed, conserved and committed (all phases of the allocation; rows in memory, as mapped).
  * usage: bench.rewarder ROWS THREADS ROUNDING POOL SALTED [split]     prints one JSON object; `split` stops before the tree
+ *        bench.rewarder ROWS parse     a shuffled NDJSON snapshot read, sorted and hashed; the same lines by jansson
  *
  * cpu_s is the CPU time of all threads, path_s that of the critical path: the parts of each phase, at the CPU time each took
  * while all threads ran, dealt out in order to whichever of as many idle cores is free first, and what closes the phase. Their
  * quotient is what more cores bring; on a busy machine the clock would say what others leave.
  */
+#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -138,8 +140,64 @@ static uint8_t *make_rows(uint64_t count, bool salted, struct rewarder_rows *out
     return p;
 }
 
+/* Accounts in no order: each a step of a walk that meets every number below count once. */
+static void write_snapshot(uint64_t count, struct buf *b)
+{
+    struct rng g;
+    uint64_t step = count / 2 + 1;
+    while (step % 2 == 0 || step % 5 == 0)
+        step++;
+    rng_seed(&g, 1);
+    buf_init(b, (size_t)4 << 30);
+    buf_printf(b,
+               "{\"snapshot\":1,\"tenant\":\"default\",\"epoch\":\"e\",\"dims\":[\"bytes_served\","
+               "\"bytes_stored\",\"uptime_seconds\"],\"count\":%llu}\n",
+               (unsigned long long)count);
+    for (uint64_t i = 0; i < count; i++)
+        buf_printf(b, "[\"acct:%09llu\",%llu,%llu,%llu]\n", (unsigned long long)(i * step % count),
+                   (unsigned long long)rng_below(&g, 1000000000),
+                   (unsigned long long)rng_below(&g, 1000000000),
+                   (unsigned long long)rng_below(&g, 604800));
+}
+
+static double by_jansson(struct bytes text)
+{
+    const char *p = (const char *)text.p, *end = p + text.n, *line;
+    double began = thread_cpu();
+    for (; p < end; p = line + 1) {
+        json_error_t why;
+        line = memchr(p, '\n', (size_t)(end - p));
+        json_t *row = json_loadb(p, (size_t)(line - p), JSON_REJECT_DUPLICATES, &why);
+        if (!row)
+            abort();
+        json_decref(row);
+    }
+    return thread_cpu() - began;
+}
+
+/* The count must be a power of ten: the walk is written for that. */
+static int parse(uint64_t count)
+{
+    struct rewarder_snapshot s;
+    struct rewarder_snapshot_error why;
+    struct buf text;
+    write_snapshot(count, &text);
+    double began = thread_cpu();
+    if (text.err != ERR_OK ||
+        rewarder_snapshot_parse(buf_bytes(&text), REWARDER_NDJSON, count, &s, &why) != ERR_OK)
+        return 1;
+    double ours = thread_cpu() - began;
+    rewarder_snapshot_fini(&s);
+    double jansson = by_jansson(buf_bytes(&text));
+    printf("{\"cpu_s\": %.4f, \"jansson_s\": %.4f}\n", ours, jansson);
+    buf_fini(&text);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && !strcmp(argv[2], "parse"))
+        return parse(strtoull(argv[1], NULL, 10));
     if (argc < 6)
         return 2;
     uint64_t count = strtoull(argv[1], NULL, 10);
