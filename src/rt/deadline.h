@@ -1,6 +1,6 @@
 /*
  * A deadline is a point on the monotonic clock. It is passed down unchanged, so that a chain of calls shares
- * one budget instead of adding time-outs up.
+ * one budget instead of adding time-outs up. A value: any thread, nothing to own.
  */
 #ifndef RON_RT_DEADLINE_H
 #define RON_RT_DEADLINE_H

@@ -10,6 +10,10 @@
  * makes the drain ABORTING; tasks that ignore even that for `grace_ms` are given up as leaked. Later steps are
  * still entered, so that what earlier stages passed on is not lost. Hurrying (a second signal, or the overall
  * deadline) gives every step left no time at all.
+ *
+ * Ownership   Steps are copied in; their names and contexts are borrowed until STOPPED.
+ * Threads     One at a time: the supervisor's. Hooks are called by it, not from here.
+ * Memory      Allocates nothing.
  */
 #ifndef RON_RT_DRAIN_H
 #define RON_RT_DRAIN_H

@@ -1,6 +1,9 @@
 /*
  * A fixed cadence without drift: ticks lie at start + k * period. Ticks that passed while the task was busy are
  * skipped and counted, never caught up in a burst.
+ *
+ * Ownership   The caller's storage; nothing to free.
+ * Threads     One at a time: it belongs to the task that ticks.
  */
 #ifndef RON_RT_INTERVAL_H
 #define RON_RT_INTERVAL_H

@@ -6,6 +6,9 @@
  *             its channels until they say ERR_CLOSED, then returns ERR_OK. Hard: every wait ends with
  *             ERR_CANCELED; the task answers what it holds and returns. State that must survive lies outside.
  * Failing     Returning an error while nobody asked it to stop; or missing its heartbeat while awake.
+ * Ownership   The task is the supervisor's; `self` is good until run() returns.
+ * Threads     Beating, sleeping and pausing by the task's own thread; questions about it by any.
+ * Memory      Nothing here allocates.
  */
 #ifndef RON_RT_TASK_H
 #define RON_RT_TASK_H

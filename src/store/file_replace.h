@@ -3,6 +3,9 @@
  *
  * A replacement is temp file, write, fdatasync, rename, fsync of the directory: after a power cut at any
  * point the name holds the old or the new contents, never a mixture, and after ERR_OK the new ones.
+ *
+ * Ownership   Contents and paths are borrowed for the call; what is read goes into the caller's buffer.
+ * Threads     Any; but one replacement of a name at a time, because its temp file has one name.
  */
 #ifndef RON_STORE_FILE_REPLACE_H
 #define RON_STORE_FILE_REPLACE_H
