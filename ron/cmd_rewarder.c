@@ -343,6 +343,8 @@ static int run_compute(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
         status = wait_for_run(ctx, buf_cstr(&look), dry);
     } else {
         status = finish_run(ctx, &a);
+        if (status == CMD_PENDING) /* it was accepted; that it is held already is a matter of speed */
+            status = CMD_OK;
     }
     buf_fini(&path);
     buf_fini(&body);
