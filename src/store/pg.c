@@ -88,9 +88,10 @@ enum err store_pg_create(const struct store_pg_config *cfg, struct store_pg **ou
 {
     char *message = NULL;
     PQconninfoOption *all = PQconninfoParse(cfg->dsn, &message);
+    bool said = message != NULL;
     PQfreemem(message);
     if (all == NULL)
-        return ERR_SYNTAX;
+        return said ? ERR_SYNTAX : ERR_UNAVAILABLE; /* nothing is said by a library that is not there */
     struct store_pg *p = calloc(1, sizeof *p);
     CHECK(p != NULL);
     p->cfg = *cfg;
