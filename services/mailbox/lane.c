@@ -94,7 +94,6 @@ static void log_recovery(struct mailbox_lane *l, const struct store_journal_repo
 enum err mailbox_lane_init(struct mailbox *mb, struct mailbox_lane *l, uint16_t no)
 {
     char why[200];
-    memset(l, 0, sizeof *l);
     l->mb = mb;
     l->no = no;
     l->held_end = &l->held;

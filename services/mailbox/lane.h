@@ -111,7 +111,7 @@ struct mailbox_lane {
     atomic_uint drop_ok;
 };
 
-/* Queues and memory; the shard is not loaded. */
+/* Queues and memory; the shard is not loaded. The lane comes zeroed, and what nobody needs yet stays untouched. */
 NODISCARD enum err mailbox_lane_init(struct mailbox *mb, struct mailbox_lane *l, uint16_t no);
 /* Shard and journal. `share`: what is different when several nodes have it (epoch to catch_up_ctx); NULL: alone. */
 NODISCARD enum err mailbox_lane_load(struct mailbox_lane *l,

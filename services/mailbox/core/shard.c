@@ -18,7 +18,7 @@
 enum err mailbox_shard_init(struct mailbox_shard *s, uint16_t no, const struct mailbox_rules *rules,
                             uint64_t seed, struct mailbox_now now, void *group_memory)
 {
-    memset(s, 0, sizeof *s);
+    memset(s, 0, offsetof(struct mailbox_shard, events));
     s->no = no;
     s->rules = rules;
     s->now = now;

@@ -141,10 +141,10 @@ struct mailbox_shard {
     int64_t oldest_ready_us[MAILBOX_CLASSES_MAX], oldest_so_far_us[MAILBOX_CLASSES_MAX];
     struct mailbox_segment_use *segment_use;
     uint32_t segment_first, segment_n;
-    struct mailbox_event events[MAILBOX_EVENTS];
     uint32_t events_n;
     uint64_t events_lost;
     struct mailbox_stats stats;
+    struct mailbox_event events[MAILBOX_EVENTS]; /* last: init does not touch it */
 };
 
 NODISCARD enum err mailbox_shard_init(struct mailbox_shard *s, uint16_t no,
