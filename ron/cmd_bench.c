@@ -426,6 +426,8 @@ static const struct cmd_flag mailbox_flags[] = {
     {"topic", CMD_VALUE, "HEAD", "topics are HEAD/0 and so on; default: fresh ones"},
     {"topics", CMD_VALUE, "N", "how many (default 1)"},
     {"messages", CMD_VALUE, "N", "end after so many"},
+    {"rate", CMD_VALUE, "N",
+     "with --mode send over HTTP: requests a second, whatever comes back; default: as fast as it answers"},
     {"no-check", CMD_SWITCH, NULL, "keep no record of what was acknowledged"},
     {"progress", CMD_SWITCH, NULL, "a line every second also when nobody looks"},
     {NULL, CMD_SWITCH, NULL, NULL},
@@ -450,6 +452,9 @@ static void mailbox_print(const struct load_mailbox_result *r, const struct load
     printf("load      %u connections, %u requests under way on each, %u topics %s/…\n", s->conns,
            s->inflight, s->topics, s->topic);
     print_load("messages", &r->load, t);
+    if (s->rate > 0)
+        printf("busy      %llu answered with 429, p99 %.2f ms\n", (unsigned long long)r->refused.n,
+               load_times_ms(&r->refused, 0.99));
     if (r->checked)
         printf("history   acknowledged %llu, found %llu, doubled %llu\n",
                (unsigned long long)r->acknowledged, (unsigned long long)r->found,
@@ -460,6 +465,8 @@ static void mailbox_json(const struct load_mailbox_result *r)
 {
     printf("{");
     json_load("messages", &r->load, &r->complaint);
+    printf(",\"busy\":%llu,\"busy_p99_ms\":%.3f", (unsigned long long)r->refused.n,
+           load_times_ms(&r->refused, 0.99));
     if (r->checked)
         printf(",\"history\":{\"acknowledged\":%llu,\"found\":%llu,\"doubled\":%llu}",
                (unsigned long long)r->acknowledged, (unsigned long long)r->found,
@@ -489,6 +496,7 @@ static int run_mailbox(struct cmd_ctx *ctx, int argc, char **argv)
         .inflight = (unsigned)cmd_flag_int(ctx, "inflight", 1, 1, 64),
         .batch = (unsigned)cmd_flag_int(ctx, "batch", 1, 1, 64),
         .check = mode == LOAD_MAILBOX_CYCLE && !cmd_switch(ctx, "no-check"),
+        .rate = (double)cmd_flag_int(ctx, "rate", 0, 0, 10000000),
         .ms = cmd_flag_int(ctx, "seconds", 10, 1, SECONDS_MAX) * 1000,
         .count = (uint64_t)cmd_flag_int(ctx, "messages", 0, 0, INT64_MAX),
         .timeout_ms = cmd_flag_int(ctx, "timeout", 2000, 10, 600000),
@@ -499,6 +507,8 @@ static int run_mailbox(struct cmd_ctx *ctx, int argc, char **argv)
     static struct load_mailbox_result r;
     if (status == CMD_OK && t.addrs[0].oap && mode != LOAD_MAILBOX_SEND)
         status = cmd_fail(ctx, CMD_USAGE, "over OAP it only sends: --mode send");
+    if (status == CMD_OK && s.rate > 0 && (t.addrs[0].oap || mode != LOAD_MAILBOX_SEND))
+        status = cmd_fail(ctx, CMD_USAGE, "--rate is for sending over HTTP: --mode send");
     if (status == CMD_OK && !t.addrs[0].oap && s.batch > 1)
         status =
             cmd_fail(ctx, CMD_USAGE, "--batch is for sending over OAP: --mode send --urls oap://host:port");

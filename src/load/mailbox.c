@@ -24,6 +24,7 @@ struct message {
 struct slot {
     enum step step;
     uint64_t number; /* of the message it sends; of a batch, the first */
+    int64_t asked_ns;
     char topic[64], msg_id[MSG_ID + 1];
 };
 
@@ -137,6 +138,7 @@ static uint64_t ask(void *app, unsigned slot, bool fresh, bool first_on_conn, st
         name_topic(l, s);
     }
     char path[64];
+    s->asked_ns = load_now_ns();
     switch (s->step) {
     case SEND:
         put_send(l, s, out);
@@ -174,6 +176,10 @@ static enum load_verdict answered(void *app, unsigned slot, const struct load_an
     struct load *l = app;
     struct slot *s = &l->slots[slot];
     enum load_verdict v = load_verdict_of(a->status);
+    if (l->spec->rate > 0 && a->status == 429) {
+        load_times_note(&l->r->refused, load_now_ns() - s->asked_ns);
+        return LOAD_FAILED;
+    }
     if (v == LOAD_FAILED)
         load_complain(&l->r->complaint, a, false);
     if (v != LOAD_DONE)
@@ -270,6 +276,7 @@ static enum err mill(struct load *l, struct load_mill_result *out)
                                                   .n_addrs = s->n_addrs,
                                                   .conns = s->conns,
                                                   .inflight = s->inflight,
+                                                  .rate = l->last_look ? 0 : s->rate,
                                                   .ms = l->last_look ? VISIBILITY_MS : s->ms,
                                                   .count_max = l->last_look ? 0 : s->count,
                                                   .timeout_ms = s->timeout_ms,
@@ -288,6 +295,8 @@ enum err load_mailbox_run(const struct load_mailbox_spec *spec, struct load_mail
         return ERR_RANGE;
     l.slots = calloc((size_t)spec->conns * spec->inflight, sizeof *l.slots);
     enum err e = l.slots == NULL ? ERR_NO_MEMORY : mill(&l, &out->load);
+    out->load.failed -=
+        out->refused.n < out->load.failed ? out->refused.n : out->load.failed; /* told apart */
     if (e == ERR_OK && spec->check) {
         struct load_mill_result last;
         l.last_look = true;

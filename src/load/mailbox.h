@@ -28,6 +28,8 @@ struct load_mailbox_spec {
     const char *topic; /* head of the topics' names: <topic>/0 … */
     unsigned topics, conns, inflight, batch;
     bool check; /* cycle only */
+    double
+        rate; /* sends a second, whatever comes back; 0: as fast as it answers. A 429 is then an answer, not a reason to ask again */
     int64_t ms;
     uint64_t count; /* messages; 0: as many as fit into the time */
     int64_t timeout_ms, patience_ms;
@@ -38,6 +40,7 @@ struct load_mailbox_spec {
 struct load_mailbox_result {
     struct load_mill_result load;
     struct load_complaint complaint;
+    struct load_times refused; /* with a rate: how long a 429 took */
     bool checked;
     uint64_t acknowledged, found,
         doubled; /* sends that were answered; of those, received; received more than once */

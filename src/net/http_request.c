@@ -60,14 +60,27 @@ struct net_req *net_req__new(struct net_worker *w)
     return rq;
 }
 
+static void leave(struct net_req *rq)
+{
+    const struct net_server *s = rq->w->s;
+    if (rq->counted && s->hooks.inflight)
+        s->hooks.inflight(s->hooks.ctx, rq->match.leaf->route, -1);
+    rq->counted = false;
+    net_admission_leave(&rq->permit);
+}
+
+void net_req_waits(struct net_req *rq)
+{
+    CHECK_MAGIC(rq, NET_REQ_MAGIC);
+    leave(rq);
+}
+
 void net_req__free(struct net_req *rq)
 {
     CHECK_MAGIC(rq, NET_REQ_MAGIC);
     struct net_worker *w = rq->w;
     rq->magic = 0;
-    if (rq->counted && w->s->hooks.inflight)
-        w->s->hooks.inflight(w->s->hooks.ctx, rq->match.leaf->route, -1);
-    net_admission_leave(&rq->permit);
+    leave(rq);
     net_stream__free(rq);
     net_inflater_destroy(rq->inflater);
     if (rq->body_owned)

@@ -132,6 +132,9 @@ const struct net_peer *net_req_peer(const struct net_req *rq);
 struct arena *net_req_arena(struct net_req *rq);
 struct net_loop *net_req_loop(const struct net_req *rq);
 unsigned net_req_loop_index(const struct net_req *rq); /* 0 .. threads-1 */
+/* It will wait for something to happen, long perhaps (a long poll, a stream): its place among the requests in flight is given back
+ * now. Inside the handler; whoever waits must be bounded by something else. */
+void net_req_waits(struct net_req *rq);
 bool net_req_is_head(const struct net_req *rq);
 bool net_req_gone(
     const struct net_req *rq); /* nobody waits any more: work may be skipped (it must still be answered) */

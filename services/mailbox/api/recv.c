@@ -222,5 +222,7 @@ void mailbox_post_recv(struct net_req *rq, void *ctx)
     j->recv = rv;
     j->fair.key = be64_get(rv->topic_hash.b);
     j->fair.cost = 256;
+    if (rv->wait_ms > 0)
+        net_req_waits(rq); /* max_waiters bounds those that wait, a shard's places those that do not yet */
     mailbox_call_submit(c, false);
 }

@@ -341,5 +341,6 @@ void mailbox_post_stream(struct net_req *rq, void *ctx)
         return;
     }
     net_req_on_close(rq, client_left, st);
+    net_req_waits(rq); /* max_streams bounds them */
     mailbox_stream_submit(st);
 }
