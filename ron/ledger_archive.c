@@ -17,7 +17,7 @@
 #include "base/sha256.h"
 
 enum { BLOCK = 512, PIECE = 1 << 20, NAME_MAX_CHARS = 99, FILES_MAX = 100000, LEVEL = 3 };
-#define FILE_BYTES_MAX (UINT64_C(2) << 30) /* a segment is 1 GiB at most */
+#define FILE_BYTES_MAX ((UINT64_C(8) << 30) - 1) /* what the header of a tar can say */
 
 static enum err fail(struct ledger_archive_report *r, enum err e, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
@@ -30,13 +30,24 @@ static enum err fail(struct ledger_archive_report *r, enum err e, const char *fm
     return e;
 }
 
+/* The folders, in the order they are packed in. All but the first are derived from it. */
+static const char *const folders[] = {"journal", "tree", "index", "state", "ckpt"};
+enum { FOLDERS = sizeof folders / sizeof folders[0] };
+
+static bool digits_then(const char *name, const char *prefix, size_t digits, const char *suffix)
+{
+    size_t n = strlen(prefix);
+    return strncmp(name, prefix, n) == 0 && strspn(name + n, "0123456789") == digits &&
+           strcmp(name + n + digits, suffix) == 0;
+}
+
 static bool name_ok(const char *name)
 {
-    if (strcmp(name, "SUPERBLOCK") == 0 || strcmp(name, "checkpoint") == 0)
-        return true;
-    if (strncmp(name, "journal/", 8) != 0 || strspn(name + 8, "0123456789") != 8)
-        return false;
-    return strcmp(name + 16, ".seg") == 0 || strcmp(name + 16, ".segz") == 0;
+    return strcmp(name, "SUPERBLOCK") == 0 || strcmp(name, "checkpoint") == 0 ||
+           strcmp(name, "groups") == 0 || digits_then(name, "journal/", 8, ".seg") ||
+           digits_then(name, "journal/", 8, ".segz") || digits_then(name, "tree/", 2, "") ||
+           digits_then(name, "index/", 8, ".run") || digits_then(name, "state/", 8, ".run") ||
+           digits_then(name, "ckpt/MANIFEST-", 20, ".json");
 }
 
 /* ---- writing ---- */
@@ -142,17 +153,19 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static enum err put_journal(struct packer *p, const char *dir)
+static enum err put_folder(struct packer *p, const char *dir, const char *folder)
 {
     char path[1200], name[300];
     struct dirent **v = NULL;
     enum err e = ERR_OK;
-    snprintf(path, sizeof path, "%s/journal", dir);
+    snprintf(path, sizeof path, "%s/%s", dir, folder);
     int n = scandir(path, &v, NULL, by_name);
     if (n < 0)
-        return fail(p->r, ERR_IO, "cannot read %s", path);
+        return errno == ENOENT && strcmp(folder, folders[0]) != 0
+                   ? ERR_OK
+                   : fail(p->r, ERR_IO, "cannot read %s", path);
     for (int i = 0; i < n; i++) {
-        snprintf(name, sizeof name, "journal/%s", v[i]->d_name);
+        snprintf(name, sizeof name, "%s/%.250s", folder, v[i]->d_name);
         if (e == ERR_OK && name_ok(name))
             e = put_file(p, dir, name);
         free(v[i]);
@@ -167,8 +180,12 @@ static enum err pack_all(struct packer *p, const char *dir)
     enum err e = put_file(p, dir, "SUPERBLOCK");
     if (e == ERR_OK)
         e = put_file(p, dir, "checkpoint");
-    if (e == ERR_OK)
-        e = put_journal(p, dir);
+    for (size_t i = 0; e == ERR_OK && i < FOLDERS; i++)
+        e = put_folder(p, dir, folders[i]);
+    char groups[1300];
+    snprintf(groups, sizeof groups, "%s/groups", dir);
+    if (e == ERR_OK && access(groups, F_OK) == 0)
+        e = put_file(p, dir, "groups");
     if (e == ERR_OK)
         e = put_text(p, "SHA256SUMS", buf_bytes(&p->sums));
     return e == ERR_OK ? put(p, end, sizeof end, ZSTD_e_end) : e;
@@ -337,13 +354,22 @@ static bool is_empty(const char *dir)
     return empty;
 }
 
+static enum err make_folders(struct unpacker *u, const char *dir)
+{
+    char path[1200];
+    for (size_t i = 0; i < FOLDERS; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, folders[i]);
+        if (mkdir(path, 0700) != 0)
+            return fail(u->r, ERR_IO, "cannot make %s", path);
+    }
+    return ERR_OK;
+}
+
 enum err ledger_archive_unpack(const char *path, const char *dir, struct ledger_archive_report *out)
 {
-    char journal[1200];
     *out = (struct ledger_archive_report){0};
     if (!is_empty(dir))
         return fail(out, ERR_EXISTS, "%s is not an empty directory", dir);
-    snprintf(journal, sizeof journal, "%s/journal", dir);
     struct unpacker *u = calloc(1, sizeof *u);
     if (u == NULL)
         return fail(out, ERR_NO_MEMORY, "no memory");
@@ -354,8 +380,9 @@ enum err ledger_archive_unpack(const char *path, const char *dir, struct ledger_
     buf_init(&u->sums, 17 << 20);
     enum err e = u->in == NULL || u->z == NULL
                      ? fail(out, ERR_IO, "cannot read %s: %s", path, strerror(errno))
-                 : mkdir(journal, 0700) != 0 ? fail(out, ERR_IO, "cannot make %s", journal)
-                                             : unpack_all(u, dir);
+                     : make_folders(u, dir);
+    if (e == ERR_OK)
+        e = unpack_all(u, dir);
     if (u->in != NULL)
         fclose(u->in);
     ZSTD_freeDCtx(u->z);

@@ -2,7 +2,8 @@
  * A ledger in one file: a tar (ustar) inside zstd, with the superblock, the journal up to a durable group end, the signed note of
  * that head, and SHA256SUMS of all of it last. `tar --zstd -tf` lists it, `sha256sum -c` checks it.
  *
- * Only these names are read back, only as plain files: SUPERBLOCK, checkpoint, journal/<8 digits>.seg and .segz, SHA256SUMS.
+ * It may also hold what is derived from the journal: groups, tree/, index/, state/, ckpt/. Only names that a ledger has are read
+ * back, and only as plain files.
  *
  * Threads     One.
  */

@@ -96,6 +96,12 @@ enum err store_disk_unlink(struct store_disk *d, const char *path)
     return d->ops->unlink(d, path);
 }
 
+enum err store_disk_link(struct store_disk *d, const char *from, const char *to)
+{
+    rt_lock_check_none("link a file");
+    return d->ops->link == NULL ? ERR_REFUSED : d->ops->link(d, from, to);
+}
+
 enum err store_disk_mkdir(struct store_disk *d, const char *path)
 {
     rt_lock_check_none("make a directory");

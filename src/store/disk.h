@@ -61,6 +61,7 @@ struct store_disk_ops {
     enum err (*sync_dir)(struct store_disk *d, const char *dir);
     enum err (*rename)(struct store_disk *d, const char *from, const char *to);
     enum err (*unlink)(struct store_disk *d, const char *path);
+    enum err (*link)(struct store_disk *d, const char *from, const char *to); /* NULL: it cannot */
     enum err (*mkdir)(struct store_disk *d, const char *path);
     enum err (*list)(struct store_disk *d, const char *dir, store_list_fn *fn, void *ctx);
     enum err (*stat)(struct store_disk *d, const char *path, struct store_stat *out);
@@ -105,6 +106,8 @@ NODISCARD enum err store_disk_sync_dir(struct store_disk *d, const char *dir) RT
 NODISCARD enum err store_disk_rename(struct store_disk *d, const char *from,
                                      const char *to) RT_BLOCKS; /* replaces */
 NODISCARD enum err store_disk_unlink(struct store_disk *d, const char *path) RT_BLOCKS;
+/* A second name for the same file. ERR_EXISTS, ERR_NOT_FOUND; ERR_REFUSED: not on this disk, copy it. */
+NODISCARD enum err store_disk_link(struct store_disk *d, const char *from, const char *to) RT_BLOCKS;
 NODISCARD enum err store_disk_mkdir(struct store_disk *d,
                                     const char *path) RT_BLOCKS; /* 0700; ERR_EXISTS */
 NODISCARD enum err store_disk_mkdirs(struct store_disk *d,

@@ -177,6 +177,16 @@ static enum err real_unlink(struct store_disk *d, const char *path)
     return unlink(path) == 0 ? ERR_OK : err_from_errno(errno);
 }
 
+static enum err real_link(struct store_disk *d, const char *from, const char *to)
+{
+    (void)d;
+    if (link(from, to) == 0)
+        return ERR_OK;
+    bool cannot =
+        errno == EXDEV || errno == EPERM || errno == EMLINK || errno == ENOTSUP || errno == ENOSYS;
+    return cannot ? ERR_REFUSED : err_from_errno(errno);
+}
+
 static enum err real_mkdir(struct store_disk *d, const char *path)
 {
     (void)d;
@@ -264,6 +274,7 @@ struct store_disk *store_disk_real(void)
         .sync_dir = real_sync_dir,
         .rename = real_rename,
         .unlink = real_unlink,
+        .link = real_link,
         .mkdir = real_mkdir,
         .list = real_list,
         .stat = real_stat,

@@ -10,6 +10,7 @@
 #include "services/ledger/api/routes.h"
 #include "services/ledger/files.h"
 #include "services/ledger/providers.h"
+#include "services/ledger/snapshot.h"
 #include "store/file_replace.h"
 
 bool ledger_admin_admit(struct ledger_service *s, struct net_req *rq, const char *what)
@@ -233,65 +234,6 @@ void ledger_admin_journal(struct net_req *rq, void *ctx)
         admin_send(s, rq, &h, run_journal);
 }
 
-static enum err copy_file(struct ledger *l, const char *from, const char *to, uint64_t bytes) RT_BLOCKS
-{
-    enum { STEP = 1 << 20 };
-    struct store_file *in = NULL, *out = NULL;
-    char *piece = malloc(STEP);
-    enum err err = piece == NULL ? ERR_NO_MEMORY : store_file_open(l->deps.disk, from, STORE_READ, &in);
-    if (err == ERR_OK)
-        err = store_file_open(l->deps.disk, to, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &out);
-    for (uint64_t at = 0; err == ERR_OK && at < bytes; at += STEP) {
-        size_t n = 0;
-        err = store_file_pread(in, piece, bytes - at < STEP ? (size_t)(bytes - at) : STEP, at, &n);
-        if (err == ERR_OK && n > 0)
-            err = store_file_pwrite(out, piece, n, at);
-    }
-    if (err == ERR_OK)
-        err = store_file_sync(out);
-    store_file_close(in);
-    store_file_close(out);
-    free(piece);
-    return err;
-}
-
-/* Journal up to a group end that is durable now, superblock and signed note, in a folder of its own. */
-static enum err snapshot(struct ledger_service *s, const char *dir,
-                         const struct ledger_head *head) RT_BLOCKS
-{
-    struct ledger *l = s->l;
-    char path[STORE_PATH_MAX], from[STORE_PATH_MAX], journal[STORE_PATH_MAX], note[NOTE_MAX];
-    size_t n = 0, len;
-    struct store_segment *v = ledger_segments(l, &n);
-    store_path_join(journal, dir, "journal");
-    enum err err = v == NULL ? ERR_NO_MEMORY : store_disk_mkdirs(l->deps.disk, journal);
-    store_path_join(from, l->set.dir, "SUPERBLOCK");
-    store_path_join(path, dir, "SUPERBLOCK");
-    if (err == ERR_OK)
-        err = copy_file(l, from, path, 4096);
-    if (err == ERR_OK)
-        err = ledger_checkpoint_note(l, head->seq, note, &len);
-    store_path_join(path, dir, "checkpoint");
-    if (err == ERR_OK)
-        err = store_file_replace(l->deps.disk, path, bytes_of(note, len));
-    for (size_t i = 0; err == ERR_OK && i < n; i++) {
-        char name[40];
-        struct store_stat st;
-        snprintf(name, sizeof name, "journal/%08u.seg", v[i].segment_no);
-        store_path_join(from, l->set.dir, name);
-        if (store_disk_stat(l->deps.disk, from, &st) != ERR_OK) {
-            snprintf(name, sizeof name, "journal/%08u.segz", v[i].segment_no);
-            store_path_join(from, l->set.dir, name);
-            err = store_disk_stat(l->deps.disk, from, &st);
-        }
-        store_path_join(path, dir, name);
-        if (err == ERR_OK)
-            err = copy_file(l, from, path, st.bytes);
-    }
-    free(v);
-    return err;
-}
-
 static void run_snapshot(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = (struct ledger_http_read *)r;
@@ -302,7 +244,7 @@ static void run_snapshot(struct ledger_service *s, struct ledger_read *r) RT_BLO
              (long long)svc_clock(s->svc)->wall_ms(svc_clock(s->svc)->ctx));
     snprintf(name, sizeof name, "snapshots/%s", id);
     store_path_join(dir, s->l->set.dir, name);
-    enum err err = snapshot(s, dir, &head);
+    enum err err = ledger_snapshot(s->l, dir, &head, h->a == 1);
     if (err != ERR_OK) {
         net_reply_problem(h->rq, ERR_UNAVAILABLE, "snapshot failed: %s", err_name(err));
         return;
@@ -325,7 +267,7 @@ void ledger_admin_snapshot(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
     struct ledger_http_read h = {0};
-    if (!ledger_admin_admit(s, rq, "snapshot"))
+    if (!ledger_http_number(rq, "derived", 0, 0, 1, &h.a) || !ledger_admin_admit(s, rq, "snapshot"))
         return;
     if (s->l->set.amnesia)
         net_reply_problem(rq, ERR_CONFLICT, "nothing is kept with --amnesia");
