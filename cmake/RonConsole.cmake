@@ -6,4 +6,6 @@ add_custom_command(
     OUTPUT ${console_assets}
     COMMAND ${CMAKE_SOURCE_DIR}/tools/embed_console ${console_dist} ${console_assets}
     DEPENDS ${console_files} ${CMAKE_SOURCE_DIR}/tools/embed_console)
+# Its symbols are the assembler's: link-time optimisation would take the table apart from them.
+set_source_files_properties(${console_assets} PROPERTIES COMPILE_OPTIONS -fno-lto)
 target_sources(ron_svc_console PRIVATE ${console_assets})

@@ -36,8 +36,10 @@ void wallet_touch(struct wallet *w, struct str account, uint64_t seq)
 
 void wallet_all_dirty(struct wallet *w, uint64_t seq)
 {
+    uint64_t before = os_a64_load(&w->floor_seq, memory_order_relaxed);
     raise_to(&w->floor_seq, seq);
-    obs_log(svc_log(w->svc), OBS_INFO, "cache.flush", OBS_U64("floor_seq", seq), OBS_END);
+    if (seq > before) /* a feed that keeps failing flushes the same again and again */
+        obs_log(svc_log(w->svc), OBS_INFO, "cache.flush", OBS_U64("floor_seq", seq), OBS_END);
 }
 
 void wallet_heard(struct wallet *w, const struct wallet_heard *c)
