@@ -43,13 +43,31 @@ void pg_rig_do(const struct pg_rig *r, const char *command)
     must(text);
 }
 
+static void psql(char *out, size_t n, const struct pg_rig *r, const char *name, const char *sql,
+                 const char *rest)
+{
+    int offset = strcmp(name, "p") == 0 ? 0 : name[1] - '0';
+    snprintf(
+        out, n,
+        "psql -X -q -A -t -v ON_ERROR_STOP=1 -h %s -p $(($(cat %s/port) + %d)) -U ron -d ron -c \"%s\" %s",
+        r->dir, r->dir, offset, sql, rest);
+}
+
 void pg_rig_sql(const struct pg_rig *r, const char *name, const char *sql)
 {
     char text[1024];
-    int offset = strcmp(name, "p") == 0 ? 0 : name[1] - '0';
-    snprintf(text, sizeof text,
-             "psql -X -q -v ON_ERROR_STOP=1 -h %s -p $(($(cat %s/port) + %d)) -U ron -d ron -c \"%s\" "
-             ">/dev/null",
-             r->dir, r->dir, offset, sql);
+    psql(text, sizeof text, r, name, sql, ">/dev/null");
     must(text);
+}
+
+long pg_rig_number(const struct pg_rig *r, const char *name, const char *sql)
+{
+    char text[1024], line[64] = "";
+    psql(text, sizeof text, r, name, sql, "");
+    FILE *p = popen(text, "r");
+    char *end = line;
+    long n = p != NULL && fgets(line, sizeof line, p) != NULL ? strtol(line, &end, 10) : -1;
+    if (p != NULL)
+        pclose(p);
+    return end == line ? -1 : n;
 }

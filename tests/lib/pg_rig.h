@@ -15,5 +15,7 @@ void pg_rig_stop(struct pg_rig *r);
 void pg_rig_do(const struct pg_rig *r, const char *command);
 /* A statement on the server NAME (p, s1, s2), outside of what is tested. */
 void pg_rig_sql(const struct pg_rig *r, const char *name, const char *sql);
+/* The number that a query there yields; -1 when there was none. */
+long pg_rig_number(const struct pg_rig *r, const char *name, const char *sql);
 
 #endif

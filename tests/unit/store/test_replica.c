@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <pthread.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -333,6 +335,79 @@ static void a_row_that_was_stored_but_not_acknowledged_is_found_and_not_doubled(
     teardown(&x);
 }
 
+struct appending {
+    struct fixture *x;
+    pthread_t thread;
+    _Atomic bool done;
+    enum err err;
+};
+
+RT_BLOCKS
+static void *append_b(void *arg)
+{
+    struct appending *a = arg;
+    a->err = append(a->x, 'b', 300);
+    atomic_store(&a->done, true);
+    return NULL;
+}
+
+/* Until a session of the sink waits for the standbys. False: the append has ended instead, or a minute has passed. */
+static bool await_waiting(struct appending *a)
+{
+    struct deadline by = deadline_in_ms(60000);
+    long n;
+    while ((n = pg_rig_number(&rig, "p",
+                              "select count(*) from pg_stat_activity where wait_event = 'SyncRep' and "
+                              "application_name = 'test'")) <= 0 &&
+           !atomic_load(&a->done) && !deadline_passed(by))
+        ;
+    return n > 0;
+}
+
+static bool await_row(struct fixture *x, struct appending *a) RT_BLOCKS
+{
+    struct deadline by = deadline_in_ms(60000);
+    struct sha256 root;
+    uint64_t epoch;
+    enum err e;
+    while ((e = store_pg_frame_root(x->db, x->stream, 2, soon(), &root, &epoch)) == ERR_NOT_FOUND &&
+           !atomic_load(&a->done) && !deadline_passed(by))
+        ;
+    return e == ERR_OK;
+}
+
+/*
+ * A commit whose wait for the standbys was cut off is there for everybody to see, on one server. Whoever looks must not take that for
+ * an answer: it could still be lost with the server.
+ */
+RT_BLOCKS
+static void a_row_that_only_the_primary_has_is_not_acknowledged(void **state)
+{
+    (void)state;
+    struct fixture x;
+    writer(&x);
+    assert_int_equal(append(&x, 'a', 300), ERR_OK);
+    struct appending a = {.x = &x};
+    pg_rig_do(&rig, "freeze s1");
+    pg_rig_do(&rig, "freeze s2");
+    assert_int_equal(pthread_create(&a.thread, NULL, append_b, &a), 0);
+    bool sent = await_waiting(&a);
+    pg_rig_sql(&rig, "p",
+               "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'SyncRep' and "
+               "application_name = 'test'");
+    bool there = await_row(&x, &a);
+    bool waits = await_waiting(&a); /* looking ends in a wait for the standbys, not in an answer */
+    bool answered = atomic_load(&a.done);
+    pg_rig_do(&rig, "thaw s1");
+    pg_rig_do(&rig, "thaw s2");
+    assert_int_equal(pthread_join(a.thread, NULL), 0);
+    assert_true(sent && there);
+    assert_true(waits && !answered);
+    assert_int_equal(a.err, ERR_OK);
+    assert_int_equal(rows_of(&x).n, 2);
+    teardown(&x);
+}
+
 static struct seen local_of(struct fixture *x) RT_BLOCKS
 {
     struct seen s = {0};
@@ -569,6 +644,7 @@ int main(void)
         cmocka_unit_test(a_journals_end_is_compared_and_only_its_last_frame_may_be_an_orphan),
         cmocka_unit_test(a_broken_connection_is_resolved_by_looking),
         cmocka_unit_test(a_row_that_was_stored_but_not_acknowledged_is_found_and_not_doubled),
+        cmocka_unit_test(a_row_that_only_the_primary_has_is_not_acknowledged),
         cmocka_unit_test(an_orphan_is_set_aside_and_the_journal_goes_on_before_it),
         cmocka_unit_test(a_server_that_does_not_keep_its_word_is_refused_with_a_sentence),
         cmocka_unit_test(a_frozen_server_costs_no_more_than_the_deadline),
