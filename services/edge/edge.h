@@ -76,7 +76,7 @@ struct edge_store;
 struct edge_fills;
 struct edge_tag_cache;
 struct edge_dirs;
-struct edge_events;
+struct svc_feed;
 struct edge_pack_op;
 struct edge_verify;
 struct edge_variants;
@@ -100,7 +100,7 @@ struct edge {
         *tag_cache[EDGE_LOOPS_MAX]; /* one per loop, touched by that loop's thread alone */
     struct edge_dirs *dirs;         /* leaf directories of large archives */
     struct edge_variants *variants; /* digests of inflated tiles */
-    struct edge_events *events;
+    struct svc_feed *events;
     struct edge_store *store;
     struct edge_fills *fills;
 

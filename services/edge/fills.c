@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "base/hex.h"
 #include "services/edge/core/accept.h"
-#include "services/edge/events.h"
+#include "svc/feed.h"
 #include "services/edge/serve.h"
 #include "services/edge/trace.h"
 
@@ -526,9 +526,9 @@ void edge_fill_end(struct edge *e, struct edge_fill *f, const struct edge_outcom
             OBS_STR("result", o->err == ERR_OK ? "ok" : err_code(o->err)),
             OBS_U64("bytes", atomic_load(&f->bytes)), OBS_U64("tries", f->tries),
             OBS_CORR((const char *)f->corr_id), OBS_END);
-    edge_event(e, "fill", "{\"origin\":\"%s\",\"result\":\"%s\",\"bytes\":%llu,\"tries\":%u}",
-               f->route->label, o->err == ERR_OK ? "ok" : err_code(o->err),
-               (unsigned long long)atomic_load(&f->bytes), f->tries);
+    svc_feed_tell(e->events, "fill", "{\"origin\":\"%s\",\"result\":\"%s\",\"bytes\":%llu,\"tries\":%u}",
+                  f->route->label, o->err == ERR_OK ? "ok" : err_code(o->err),
+                  (unsigned long long)atomic_load(&f->bytes), f->tries);
     edge_trace_filled(e, f, o->err);
     struct edge_waiter *w = detach(e, f);
     if (ok) {

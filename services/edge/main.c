@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "services/edge/dirs.h"
-#include "services/edge/events.h"
+#include "svc/feed.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
 #include "services/edge/scrub.h"
@@ -108,7 +108,12 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
     if (err == ERR_OK)
         err = add_queues(e);
     if (err == ERR_OK)
-        err = edge_events_create(e, &e->events);
+        err = svc_feed_create(&(struct svc_feed_spec){.service = "edge",
+                                                      .queue = "events_tx",
+                                                      .lock_rank = 31,
+                                                      .lagged = obs_counter(e->m[EDGE_M_bus_lagged]),
+                                                      .log = svc_log(s)},
+                              &e->events);
     if (err == ERR_OK)
         err = edge_store_create(e, &e->store);
     if (err == ERR_OK)
@@ -294,7 +299,7 @@ static void close_service(struct svc *s, void *state) RT_BLOCKS
     if (e->scrub_ops)
         rt_chan_destroy(e->scrub_ops, NULL, NULL);
     edge_verify_destroy(e->verify);
-    edge_events_destroy(e->events);
+    svc_feed_destroy(e->events);
     edge_dirs_destroy(e->dirs);
     edge_variants_destroy(e->variants);
     edge_fills_destroy(e->fills);

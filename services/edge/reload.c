@@ -7,7 +7,7 @@
 
 #include "base/json_write.h"
 #include "services/edge/core/catalog.h"
-#include "services/edge/events.h"
+#include "svc/feed.h"
 #include "services/edge/store.h"
 
 /* A pack that should be there. */
@@ -237,7 +237,7 @@ static void mount_one(struct edge *e, const struct wish *w, const struct edge_sl
     }
     if (slot->state == EDGE_REJECTED) {
         note_refused(out, w->name, slot->error);
-        edge_event(e, "pack_rejected", "{\"pack\":\"%s\"}", w->name);
+        svc_feed_tell(e->events, "pack_rejected", "{\"pack\":\"%s\"}", w->name);
         obs_log(svc_log(e->svc), OBS_WARN, "pack_rejected", OBS_STR("pack", (const char *)w->name),
                 OBS_STR("why", (const char *)slot->error), OBS_END);
     }
@@ -271,8 +271,8 @@ static void publish(struct edge *e, struct edge_generation *g)
                                        edge_slot_state_name((enum edge_slot_state)s)),
                           atomic_load(&g->slots[i].state) == s);
     obs_gauge_set(obs_gauge(e->m[EDGE_M_generation]), (double)g->number);
-    edge_event(e, "generation_published", "{\"generation\":%llu,\"packs\":%zu}",
-               (unsigned long long)g->number, g->n);
+    svc_feed_tell(e->events, "generation_published", "{\"generation\":%llu,\"packs\":%zu}",
+                  (unsigned long long)g->number, g->n);
     obs_log(svc_log(e->svc), OBS_INFO, "generation_published", OBS_U64("generation", g->number),
             OBS_U64("packs", g->n), OBS_END);
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "services/edge/events.h"
+#include "svc/feed.h"
 #include "services/edge/store.h"
 #include "store/file_replace.h"
 
@@ -261,7 +261,7 @@ static void evict(struct edge_store *s, bool force, uint64_t spare_from)
     if (e == ERR_OK && n) {
         e = remove_objects(s, gone, n, EDGE_DEL_OBJ);
         obs_counter_add(obs_counter(s->e->m[EDGE_M_evictions]), n);
-        edge_event(s->e, "cas_evicted", "{\"objects\":%zu}", n);
+        svc_feed_tell(s->e->events, "cas_evicted", "{\"objects\":%zu}", n);
         obs_log(svc_log(s->e->svc), OBS_INFO, "cas_evicted", OBS_U64("objects", n), OBS_ERR(e), OBS_END);
     }
     free(gone);
@@ -300,7 +300,7 @@ static void quarantine(struct edge_store *s, const struct sha256 *digest)
     }
     snprintf(to, sizeof to, "%.300s/%s.%lld", dir, strrchr(path, '/') + 1, (long long)edge_now_ms(s->e));
     enum err e = store_disk_rename(s->disk, path, to);
-    edge_event(s->e, "cas_quarantined", "{\"object\":\"%.64s\"}", strrchr(path, '/') + 1);
+    svc_feed_tell(s->e->events, "cas_quarantined", "{\"object\":\"%.64s\"}", strrchr(path, '/') + 1);
     obs_log(svc_log(s->e->svc), OBS_ERROR, "cas_quarantined", OBS_STR("file", (const char *)to), OBS_ERR(e),
             OBS_END);
 }

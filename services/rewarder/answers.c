@@ -217,6 +217,29 @@ void rewarder_write_seal(const char *corr_id, const struct rewarder_run_info *i,
     json_obj_end(&w);
 }
 
+void rewarder_tell_run(struct rewarder *r, const char *event, const struct rewarder_run *run,
+                       const char *detail)
+{
+    if (!svc_feed_is_heard(r->events))
+        return;
+    struct rewarder_run_info i = rewarder_run_read(&r->registry, run);
+    struct buf b;
+    struct json_w w;
+    buf_init(&b, 1024);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "tenant", run->tenant);
+    json_put_cstr(&w, "epoch", run->epoch);
+    if (i.has_key)
+        json_put_hash(&w, "run_key", &i.run_key);
+    json_put_cstr(&w, "state", rewarder_state_name(i.state));
+    json_put_cstr(&w, "detail", detail ? detail : "");
+    json_obj_end(&w);
+    if (b.err == ERR_OK)
+        svc_feed_tell(r->events, event, "%.*s", (int)b.n, (const char *)b.p);
+    buf_fini(&b);
+}
+
 void rewarder_log_run(struct rewarder *r, enum obs_level level, const char *event,
                       const struct rewarder_run *run, const char *detail)
 {
@@ -226,6 +249,8 @@ void rewarder_log_run(struct rewarder *r, enum obs_level level, const char *even
     obs_log(r->log, level, event, OBS_STR("tenant", (const char *)run->tenant),
             OBS_STR("epoch", (const char *)run->epoch), OBS_STR("run", str_of(key + 7, i.has_key ? 16 : 0)),
             OBS_STR("detail", detail ? detail : ""), OBS_CORR((const char *)run->corr_id), OBS_END);
+    if (level > OBS_DEBUG)
+        rewarder_tell_run(r, event, run, detail);
 }
 
 /* ---- registry.log ---- */

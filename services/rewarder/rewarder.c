@@ -193,8 +193,6 @@ static enum err open_state(struct rewarder *r) RT_BLOCKS
 {
     const struct rewarder_config *cfg = rewarder_config(r);
     struct obs_health *h = svc_health(r->svc);
-    for (size_t i = 0; i < REWARDER_M_COUNT; i++)
-        r->metrics[i] = obs_family_find(svc_metrics(r->svc), metric_table[i].name);
     r->cause_store = obs_health_add(h, "store", OBS_HARD);
     r->cause_work_queue = obs_health_add(h, "work_queue", OBS_HARD);
     r->cause_ledger = obs_health_add(h, "ledger", OBS_SOFT);
@@ -234,12 +232,22 @@ static enum err hook_open(struct svc *s, void **out_state) RT_BLOCKS
     r->log = svc_log(s);
     r->send_ms = REWARDER_SEND_MS;
     *out_state = r; /* also on failure: hook_close takes down what was built */
+    for (size_t i = 0; i < REWARDER_M_COUNT; i++)
+        r->metrics[i] = obs_family_find(svc_metrics(s), metric_table[i].name);
     init_breakers(r);
     const struct rewarder_config *cfg = rewarder_config(r);
     rewarder_rates_init(&r->rates, cfg->rps, cfg->burst, cfg->tenant_rps);
     rewarder_policies_init(&r->policies);
     rewarder_keys_init(&r->keys);
     enum err e = rewarder_registry_init(&r->registry);
+    if (e == ERR_OK)
+        e = svc_feed_create(
+            &(struct svc_feed_spec){.service = "rewarder",
+                                    .queue = "events",
+                                    .lock_rank = 4,
+                                    .lagged = obs_counter_nth(r->metrics[REWARDER_M_bus_lagged], 0),
+                                    .log = r->log},
+            &r->events);
     return e == ERR_OK ? open_state(r) : e;
 }
 
@@ -394,6 +402,7 @@ static void hook_close(struct svc *s, void *state) RT_BLOCKS
     rewarder_files_close(&r->files);
     if (r->memory)
         store_disk_destroy(r->memory);
+    svc_feed_destroy(r->events);
     rewarder_keys_fini(&r->keys);
     rt_breaker_fini(&r->ledger_breaker);
     rt_breaker_fini(&r->accounting_breaker);

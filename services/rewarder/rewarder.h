@@ -24,6 +24,7 @@
 #include "services/rewarder/run.h"
 #include "services/rewarder/settlement.h"
 #include "services/rewarder/view.h"
+#include "svc/feed.h"
 #include "svc/svc.h"
 
 struct rewarder_config {
@@ -58,6 +59,7 @@ struct rewarder {
     struct rt_bell artifact_bell; /* results or notes have something for the artifact task */
     struct rt_chan *work_req, *work, *results, *intents, *notes;
     struct rt_chan *io_permits; /* one token per call that workers may have outstanding */
+    struct svc_feed *events;    /* what becomes of runs, for /admin/events */
     struct rewarder_rates rates;
     _Atomic int64_t send_ms; /* how long workers and emitter wait for room; relaxed; tests shorten it */
     struct ledger_client *ledger;
@@ -202,6 +204,10 @@ void rewarder_run_fail(struct rewarder *r, struct rewarder_run *run, enum err wh
 void rewarder_write_seal(const char *corr_id, const struct rewarder_run_info *i, const char *kid,
                          struct buf *b); /* seal.json */
 void rewarder_write_input(const struct rewarder_input *in, struct buf *b);
+/* To who listens to /admin/events. detail may be NULL. */
+void rewarder_tell_run(struct rewarder *r, const char *event, const struct rewarder_run *run,
+                       const char *detail);
+/* Into the log and, above debug, to who listens. */
 void rewarder_log_run(struct rewarder *r, enum obs_level level, const char *event,
                       const struct rewarder_run *run, const char *detail);
 int64_t rewarder_now_ms(const struct rewarder *r);

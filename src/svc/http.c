@@ -137,6 +137,16 @@ static void open_inflight(struct svc *s)
         }
 }
 
+/* The admin plane is for this machine, whatever the bind and whoever wrote the handler. */
+static bool on_gate(void *ctx, struct net_req *rq)
+{
+    (void)ctx;
+    if (net_req_peer(rq)->loopback || strncmp(net_req_route(rq)->pattern, "/admin/", 7) != 0)
+        return true;
+    net_reply_problem(rq, ERR_FORBIDDEN, "admin calls are answered on loopback and Unix sockets only");
+    return false;
+}
+
 static void on_draining(void *ctx, struct net_req *rq)
 {
     struct svc *s = ctx;
@@ -240,6 +250,7 @@ enum err svc__http_open(struct svc *s)
                   .inflight = on_inflight,
                   .done = on_done,
                   .reject = on_reject,
+                  .gate = on_gate,
                   .draining = on_draining,
                   .refusing = on_refusing},
         .clock = s->clock,

@@ -205,6 +205,9 @@ void svc_health_tick(
  */
 NODISCARD enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want,
                                  struct auth_cap **out_cap);
+/* The same for what an operator does: `op in admin`, logged with the key's id. False: answered. The frame has seen to it that
+ * a call of /admin/... comes from this machine. */
+NODISCARD bool svc_allow_admin(struct svc *s, struct net_req *rq);
 /* The same for a token from elsewhere (OAP): nothing is sent. *out_why may be NULL. */
 NODISCARD enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *want,
                                        struct auth_cap **out_cap, struct auth_deny *out_why);

@@ -5,26 +5,12 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "services/edge/api/api.h"
-#include "services/edge/events.h"
+#include "svc/feed.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
 #include "services/edge/scrub.h"
 
 enum { RELOAD_WAIT_MS = 60000 };
-
-static bool allowed(struct edge *e, struct net_req *rq)
-{
-    struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
-    struct auth_cap *cap;
-    if (!net_req_peer(rq)->loopback) {
-        net_reply_problem(rq, ERR_FORBIDDEN, "only from this machine");
-        return false;
-    }
-    if (svc_authorize(e->svc, rq, &want, &cap) != ERR_OK)
-        return false;
-    auth_cap_release(cap);
-    return true;
-}
 
 static void reply(struct net_req *rq, struct buf *b)
 {
@@ -81,7 +67,7 @@ void edge_admin_packs(struct net_req *rq, void *ctx)
     struct edge *e = ctx;
     struct json_w w;
     struct buf b;
-    if (!allowed(e, rq))
+    if (!svc_allow_admin(e->svc, rq))
         return;
     buf_init(&b, 1 << 20);
     json_w_init(&w, &b);
@@ -123,7 +109,7 @@ void edge_admin_reload(struct net_req *rq, void *ctx)
 {
     struct edge *e = ctx;
     struct reload_body body = {0};
-    if (!allowed(e, rq) || !read_body(rq, reload_fields, &body))
+    if (!svc_allow_admin(e->svc, rq) || !read_body(rq, reload_fields, &body))
         return;
     struct edge_call *call = arena_zalloc(net_req_arena(rq), sizeof *call);
     if (!call) {
@@ -205,7 +191,7 @@ void edge_admin_fills(struct net_req *rq, void *ctx)
     struct edge *e = ctx;
     struct json_w w;
     struct buf b;
-    if (!allowed(e, rq))
+    if (!svc_allow_admin(e->svc, rq))
         return;
     buf_init(&b, 4 << 20);
     json_w_init(&w, &b);
@@ -230,7 +216,7 @@ void edge_admin_fills(struct net_req *rq, void *ctx)
 void edge_admin_events(struct net_req *rq, void *ctx)
 {
     struct edge *e = ctx;
-    if (allowed(e, rq) && !edge_events_follow(e, rq))
+    if (svc_allow_admin(e->svc, rq) && !svc_feed_follow(e->events, rq))
         net_reply_problem(rq, ERR_BUSY, "too many listeners already");
 }
 
@@ -267,7 +253,7 @@ static void verify_one(struct edge *e, struct net_req *rq, void *arg, unsigned r
 void edge_admin_verify(struct net_req *rq, void *ctx)
 {
     struct edge *e = ctx;
-    if (!allowed(e, rq))
+    if (!svc_allow_admin(e->svc, rq))
         return;
     struct verify_body *body = arena_zalloc(net_req_arena(rq), sizeof *body);
     struct edge_call *call = arena_zalloc(net_req_arena(rq), sizeof *call);
@@ -293,7 +279,7 @@ void edge_admin_purge(struct net_req *rq, void *ctx)
 {
     struct edge *e = ctx;
     struct edge_store_op op = {.kind = EDGE_OP_PURGE, .rq = rq};
-    if (!allowed(e, rq))
+    if (!svc_allow_admin(e->svc, rq))
         return;
     if (hex_decode(net_req_param_raw(rq, "digest"), op.digest.b, 32) != ERR_OK) {
         net_reply_problem(rq, ERR_BAD_REQUEST, "an object is named by 64 lower-case hex digits");

@@ -1,6 +1,6 @@
 /* metrics: every 100 ms readiness and promised answers, every second gauges and the capability cache. */
 #include "services/edge/dirs.h"
-#include "services/edge/events.h"
+#include "svc/feed.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
 #include "services/edge/scrub.h"
@@ -38,7 +38,7 @@ enum err edge_metrics_run(struct rt_task *self, void *arg)
         edge_fills_tick(e);
         edge_reload_tick(e);
         edge_verify_tick(e);
-        edge_events_tick(e, false);
+        svc_feed_tick(e->events, false);
         set_gauges(e);
         count_write_timeouts(e);
         if (n % 10 == 0)
@@ -49,6 +49,6 @@ enum err edge_metrics_run(struct rt_task *self, void *arg)
             break;
     }
     if (svc_draining(e->svc))
-        edge_events_tick(e, true);
+        svc_feed_tick(e->events, true);
     return rt_task_stopping(self) ? ERR_OK : ERR_CANCELED;
 }

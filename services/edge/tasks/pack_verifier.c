@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "services/edge/events.h"
+#include "svc/feed.h"
 #include "services/edge/mbdb.h"
 #include "services/edge/reload.h"
 
@@ -216,7 +216,7 @@ static void seal_some(struct verifier *v)
         err = edge_tags_seal(&s->pack->tags, &s->pack->archive, (uint64_t)edge_now_ms(v->e));
         /* Pairs with the acquire of whoever serves the archive. */
         atomic_store_explicit(&s->pack->sealed, true, memory_order_release);
-        edge_event(v->e, "pack_sealed", "{\"pack\":\"%s\"}", s->pack->name);
+        svc_feed_tell(v->e->events, "pack_sealed", "{\"pack\":\"%s\"}", s->pack->name);
         obs_log(svc_log(v->e->svc), OBS_INFO, "pack_sealed", OBS_STR("pack", (const char *)s->pack->name),
                 OBS_ERR(err), OBS_END);
         seal_end(s);
@@ -308,7 +308,7 @@ static void check_files(struct verifier *v) RT_UNCHECKED
         if (!slot->pack || !slot->pack->file || edge_file_unchanged(slot->pack->file))
             continue;
         if (slot->state != EDGE_CHANGED) {
-            edge_event(v->e, "pack_changed", "{\"pack\":\"%s\"}", slot->name);
+            svc_feed_tell(v->e->events, "pack_changed", "{\"pack\":\"%s\"}", slot->name);
             obs_log(svc_log(v->e->svc), OBS_WARN, "pack_changed", OBS_STR("pack", (const char *)slot->name),
                     OBS_END);
             obs_gauge_set(OBS_GAUGE_OF(v->e->m[EDGE_M_pack_state], slot->name, "mounted"), 0);

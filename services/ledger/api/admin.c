@@ -13,22 +13,6 @@
 #include "services/ledger/snapshot.h"
 #include "store/file_replace.h"
 
-bool ledger_admin_admit(struct ledger_service *s, struct net_req *rq, const char *what)
-{
-    struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
-    struct auth_cap *cap;
-    if (!net_req_peer(rq)->loopback) {
-        net_reply_problem(rq, ERR_FORBIDDEN, "only from this machine");
-        return false;
-    }
-    if (svc_authorize(s->svc, rq, &want, &cap) != ERR_OK)
-        return false;
-    obs_log(svc_log(s->svc), OBS_INFO, "admin_call", OBS_STR("what", what),
-            OBS_STR("kid", auth_cap_kid(cap)), OBS_CORR(net_req_corr_id(rq)), OBS_END);
-    auth_cap_release(cap);
-    return true;
-}
-
 static void admin_send(struct ledger_service *s, struct net_req *rq, const struct ledger_http_read *r,
                        void (*run)(struct ledger_service *s, struct ledger_read *r))
 {
@@ -104,7 +88,7 @@ void ledger_admin_recovery(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
     struct ledger_http_read h = {0};
-    if (ledger_http_number(rq, "digest", 0, 0, 1, &h.a) && ledger_admin_admit(s, rq, "recovery"))
+    if (ledger_http_number(rq, "digest", 0, 0, 1, &h.a) && svc_allow_admin(s->svc, rq))
         admin_send(s, rq, &h, run_recovery);
 }
 
@@ -173,7 +157,7 @@ void ledger_admin_safe_mode(struct net_req *rq, void *ctx)
     struct ledger_service *s = ctx;
     struct safe_mode_in in = {0};
     struct json_error why;
-    if (!ledger_admin_admit(s, rq, "safe-mode"))
+    if (!svc_allow_admin(s->svc, rq))
         return;
     if (json_read_dto(net_req_body(rq), safe_mode_fields, &in, net_req_arena(rq), &why) != ERR_OK) {
         net_reply_problem(rq, ERR_BAD_REQUEST, "%s: %s", why.path, json_reason_name(why.reason));
@@ -188,7 +172,7 @@ void ledger_admin_safe_mode(struct net_req *rq, void *ctx)
 void ledger_admin_checkpoint(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
-    if (!ledger_admin_admit(s, rq, "checkpoint"))
+    if (!svc_allow_admin(s->svc, rq))
         return;
     atomic_store(&s->l->want_gen, true);
     net_reply_json(rq, 202, bytes_of("{\"status\":\"asked\"}", 18));
@@ -230,7 +214,7 @@ void ledger_admin_journal(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
     struct ledger_http_read h = {0};
-    if (ledger_admin_admit(s, rq, "journal"))
+    if (svc_allow_admin(s->svc, rq))
         admin_send(s, rq, &h, run_journal);
 }
 
@@ -267,7 +251,7 @@ void ledger_admin_snapshot(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
     struct ledger_http_read h = {0};
-    if (!ledger_http_number(rq, "derived", 0, 0, 1, &h.a) || !ledger_admin_admit(s, rq, "snapshot"))
+    if (!ledger_http_number(rq, "derived", 0, 0, 1, &h.a) || !svc_allow_admin(s->svc, rq))
         return;
     if (s->l->set.amnesia)
         net_reply_problem(rq, ERR_CONFLICT, "nothing is kept with --amnesia");
@@ -282,7 +266,7 @@ void ledger_admin_providers(struct net_req *rq, void *ctx)
     struct ledger_service *s = ctx;
     struct buf b;
     struct json_w w;
-    if (!ledger_admin_admit(s, rq, "providers"))
+    if (!svc_allow_admin(s->svc, rq))
         return;
     buf_init(&b, 65536);
     json_w_init(&w, &b);
@@ -309,7 +293,7 @@ void ledger_admin_provider_fail(struct net_req *rq, void *ctx)
     struct drill_in in;
     struct json_error bad;
     enum ledger_provider which = ledger_provider_from(net_req_param(rq, "name"));
-    if (!ledger_admin_admit(s, rq, "provider_fail"))
+    if (!svc_allow_admin(s->svc, rq))
         return;
     if (!((const struct ledger_config *)svc_config(s->svc))->drills_enabled || which == PROVIDER_NONE) {
         net_reply_problem(rq, ERR_NOT_FOUND, "no such provider, or drills are off");

@@ -31,8 +31,6 @@ enum ledger_access {
 };
 /* A copy says how far it is: what it answers is at least as new as this. */
 void ledger_http_mark_position(struct ledger_service *s, struct net_req *rq);
-/* Loopback and an admin capability; logs the call. False: it has been answered. */
-bool ledger_admin_admit(struct ledger_service *s, struct net_req *rq, const char *what);
 /* False: it has been answered. *out_cap may be NULL on open routes. */
 bool ledger_http_access(struct ledger_service *s, struct net_req *rq, enum ledger_access access,
                         struct auth_cap **out_cap);

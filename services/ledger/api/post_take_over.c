@@ -51,7 +51,7 @@ static void run(struct ledger_service *s, struct ledger_read *r)
 void ledger_admin_take_over(struct net_req *rq, void *ctx)
 {
     struct ledger_service *s = ctx;
-    if (!ledger_admin_admit(s, rq, "take-over"))
+    if (!svc_allow_admin(s->svc, rq))
         return;
     if (s->l->replica == NULL) {
         net_reply_problem(rq, ERR_CONFLICT, "this ledger is alone (replica.dsn is empty)");

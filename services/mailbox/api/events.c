@@ -145,11 +145,8 @@ static void on_timer(struct net_timer *timer)
 void mailbox_get_events(struct net_req *rq, void *ctx)
 {
     struct mailbox *mb = ctx;
-    struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
-    struct auth_cap *cap;
-    if (svc_authorize(mb->svc, rq, &want, &cap) != ERR_OK)
+    if (!svc_allow_admin(mb->svc, rq))
         return;
-    auth_cap_release(cap);
     struct tap *t = calloc(1, sizeof *t);
     if (!t) {
         net_reply_problem(rq, ERR_NO_MEMORY, "no memory for this request");

@@ -25,5 +25,6 @@ const struct net_route rewarder_routes[] = {
     {"GET", "/rewarder/policies", rewarder_api_policies, .flags = NET_WHILE_DRAINING},
     {"GET", "/rewarder/policies/{pid}", rewarder_api_policy, .flags = NET_WHILE_DRAINING},
     {"GET", "/rewarder/keys", rewarder_api_keys, .flags = NET_WHILE_DRAINING},
+    {"GET", "/admin/events", rewarder_api_events, .flags = NET_NO_ADMISSION | NET_NO_DEADLINE},
     {.method = NULL},
 };

@@ -23,5 +23,6 @@ void rewarder_api_get_diff(struct net_req *rq, void *ctx) RT_BLOCKS;
 void rewarder_api_policies(struct net_req *rq, void *ctx);
 void rewarder_api_policy(struct net_req *rq, void *ctx);
 void rewarder_api_keys(struct net_req *rq, void *ctx);
+void rewarder_api_events(struct net_req *rq, void *ctx);
 
 #endif

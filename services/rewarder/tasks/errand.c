@@ -122,6 +122,7 @@ static void quarantine(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
             OBS_STR("epoch", (const char *)it->run->epoch), OBS_STR("kind", "operator"),
             OBS_STR("actor", (const char *)it->actor), OBS_STR("reason", (const char *)it->reason),
             OBS_END);
+    rewarder_tell_run(r, "run.quarantined", it->run, "operator");
     REWARDER_COUNT(r, runs, "quarantined");
     obs_counter_inc(OBS_COUNTER_OF(r->metrics[REWARDER_M_quarantine], it->run->epoch));
     rewarder_note_quarantined(it->run, info.n, "operator", it->reason, w.now_ms, &o->line);
@@ -150,6 +151,7 @@ static void resume(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
     obs_log(r->log, OBS_WARN, "run.released", OBS_STR("tenant", (const char *)it->run->tenant),
             OBS_STR("epoch", (const char *)it->run->epoch), OBS_STR("actor", (const char *)it->actor),
             OBS_STR("reason", (const char *)it->reason), OBS_END);
+    rewarder_tell_run(r, "run.released", it->run, "operator");
     rewarder_note_simple(it->run, info.n, "released", it->reason, &o->line);
     note(r, it, o);
     if (rt_chan_send(r->intents, rewarder_run_ref(it->run), deadline_in_ms(1000)) != ERR_OK)
@@ -187,6 +189,7 @@ static void discard(struct rewarder *r, struct rt_task *self, struct rewarder_it
     obs_log(r->log, OBS_WARN, "run.discarded", OBS_STR("tenant", (const char *)it->run->tenant),
             OBS_STR("epoch", (const char *)it->run->epoch), OBS_STR("actor", (const char *)it->actor),
             OBS_STR("reason", (const char *)it->reason), OBS_END);
+    rewarder_tell_run(r, "run.discarded", it->run, "operator");
     rewarder_note_simple(it->run, info.n, "discarded", it->reason, &o->line);
     o->discard = true;
     note(r, it, o);

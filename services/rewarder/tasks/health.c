@@ -1,4 +1,4 @@
-/* Readiness and gauges, ten times a second. */
+/* Readiness, gauges and the streams of events, ten times a second. */
 #include "rt/interval.h"
 #include "services/rewarder/rewarder.h"
 
@@ -73,7 +73,11 @@ enum err rewarder_health_run(struct rt_task *self, void *arg)
         count_client_timeouts(r);
         set_gauges(r);
         svc_health_tick(r->svc);
-        if (rt_interval_wait(&tick, self) != ERR_OK)
+        svc_feed_tick(r->events, false);
+        if (rt_interval_wait(&tick, self) != ERR_OK) {
+            if (svc_draining(r->svc))
+                svc_feed_tick(r->events, true);
             return ERR_OK;
+        }
     }
 }

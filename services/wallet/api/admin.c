@@ -4,20 +4,6 @@
 #include "services/wallet/api/api.h"
 #include "services/wallet/audit.h"
 
-static bool admin(struct wallet *w, struct net_req *rq)
-{
-    struct auth_cap *cap;
-    struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
-    if (!net_req_peer(rq)->loopback) {
-        wallet_refuse(w, rq, ERR_FORBIDDEN, "the admin plane is for this machine only");
-        return false;
-    }
-    if (svc_authorize(w->svc, rq, &want, &cap) != ERR_OK)
-        return false;
-    auth_cap_release(cap);
-    return true;
-}
-
 enum { SHOWN_MAX = 256 };
 
 struct doubt {
@@ -50,7 +36,7 @@ void wallet_api_in_doubt(struct net_req *rq, void *ctx)
     struct wallet *w = ctx;
     struct buf b;
     struct json_w json;
-    if (!admin(w, rq))
+    if (!svc_allow_admin(w->svc, rq))
         return;
     struct doubt *found = arena_array(net_req_arena(rq), SHOWN_MAX, sizeof *found);
     if (!found) {
@@ -86,7 +72,7 @@ void wallet_api_in_doubt(struct net_req *rq, void *ctx)
 void wallet_api_audit(struct net_req *rq, void *ctx)
 {
     struct wallet *w = ctx;
-    if (!admin(w, rq))
+    if (!svc_allow_admin(w->svc, rq))
         return;
     if (!wallet_audit_subscribe(w, rq))
         wallet_refuse(w, rq, ERR_BUSY, "eight others read the audit stream already");
@@ -95,7 +81,7 @@ void wallet_api_audit(struct net_req *rq, void *ctx)
 void wallet_api_cache_flush(struct net_req *rq, void *ctx)
 {
     struct wallet *w = ctx;
-    if (!admin(w, rq))
+    if (!svc_allow_admin(w->svc, rq))
         return;
     for (size_t i = 0; i <= w->shard_mask; i++) {
         struct wallet_shard *s = &w->shards[i];

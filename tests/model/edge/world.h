@@ -8,7 +8,7 @@
 #include "model.h"
 #include "rt/chan.h"
 #include "rt/os.h"
-#include "services/edge/events.h"
+#include "svc/feed.h"
 #include "services/edge/fills.h"
 #include "services/edge/pack.h"
 #include "services/edge/serve.h"
@@ -185,9 +185,9 @@ void edge_shed(struct edge *e)
     (void)e;
 }
 
-void edge_event(struct edge *e, const char *name, const char *json_fmt, ...)
+void svc_feed_tell(struct svc_feed *f, const char *name, const char *json_fmt, ...)
 {
-    (void)e;
+    (void)f;
     (void)name;
     (void)json_fmt;
 }

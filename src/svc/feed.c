@@ -1,4 +1,4 @@
-#include "services/edge/events.h"
+#include "svc/feed.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,7 +21,8 @@ struct stream {
     unsigned quiet; /* ticks since anything was written */
 };
 
-struct edge_events {
+struct svc_feed {
+    struct svc_feed_spec spec;
     struct rt_bcast *bus;
     struct rt_lock lock; /* guards streams and n */
     struct stream *streams;
@@ -40,42 +41,46 @@ static void event_unref(void *item)
         free(v);
 }
 
-enum err edge_events_create(struct edge *e, struct edge_events **out)
+enum err svc_feed_create(const struct svc_feed_spec *spec, struct svc_feed **out)
 {
-    struct edge_events *v = calloc(1, sizeof *v);
-    (void)e;
-    if (!v)
+    struct svc_feed *f = calloc(1, sizeof *f);
+    if (!f)
         return ERR_NO_MEMORY;
-    rt_lock_init(&v->lock, "streams", 31);
-    v->bus = rt_bcast_create(&(struct rt_bcast_spec){
-        .name = "events_tx", .capacity = CAPACITY, .ref = event_ref, .unref = event_unref});
-    if (!v->bus) {
-        edge_events_destroy(v);
+    f->spec = *spec;
+    rt_lock_init(&f->lock, "streams", spec->lock_rank);
+    f->bus = rt_bcast_create(&(struct rt_bcast_spec){
+        .name = spec->queue, .capacity = CAPACITY, .ref = event_ref, .unref = event_unref});
+    if (!f->bus) {
+        svc_feed_destroy(f);
         return ERR_NO_MEMORY;
     }
-    *out = v;
+    *out = f;
     return ERR_OK;
 }
 
-void edge_events_destroy(struct edge_events *v)
+void svc_feed_destroy(struct svc_feed *f)
 {
-    if (!v)
+    if (!f)
         return;
-    if (v->bus)
-        rt_bcast_destroy(v->bus);
-    rt_lock_fini(&v->lock);
-    free(v);
+    if (f->bus)
+        rt_bcast_destroy(f->bus);
+    rt_lock_fini(&f->lock);
+    free(f);
 }
 
-void edge_event(struct edge *e, const char *name, const char *json_fmt, ...)
+bool svc_feed_is_heard(const struct svc_feed *f)
 {
-    struct edge_events *v = e->events;
-    if (!v || rt_bcast_stats(v->bus).subscribers == 0)
+    return f && rt_bcast_stats(f->bus).subscribers > 0;
+}
+
+void svc_feed_tell(struct svc_feed *f, const char *name, const char *json_fmt, ...)
+{
+    if (!svc_feed_is_heard(f))
         return;
     struct event *item = malloc(sizeof *item + EVENT_MAX);
     if (!item)
         return;
-    int n = snprintf(item->text, EVENT_MAX, "event: edge.%s\ndata: ", name);
+    int n = snprintf(item->text, EVENT_MAX, "event: %s.%s\ndata: ", f->spec.service, name);
     va_list args;
     va_start(args, json_fmt);
     int more = vsnprintf(item->text + n, EVENT_MAX - (size_t)n - 3, json_fmt, args);
@@ -88,36 +93,35 @@ void edge_event(struct edge *e, const char *name, const char *json_fmt, ...)
     item->text[n] = item->text[n + 1] = '\n';
     item->n = (size_t)n + 2;
     atomic_init(&item->refs, 1);
-    rt_bcast_publish(v->bus, item);
+    rt_bcast_publish(f->bus, item);
 }
 
-bool edge_events_follow(struct edge *e, struct net_req *rq)
+bool svc_feed_follow(struct svc_feed *f, struct net_req *rq)
 {
-    struct edge_events *v = e->events;
     struct stream *s = calloc(1, sizeof *s);
     if (!s)
         return false;
-    rt_lock_take(&v->lock);
-    bool room = v->n < STREAMS_MAX;
+    rt_lock_take(&f->lock);
+    bool room = f->n < STREAMS_MAX;
     if (room)
-        v->n++;
-    rt_lock_release(&v->lock);
+        f->n++;
+    rt_lock_release(&f->lock);
     s->rq = rq;
-    s->sub = room ? rt_bcast_subscribe(v->bus, NULL, NULL) : NULL;
+    s->sub = room ? rt_bcast_subscribe(f->bus, NULL, NULL) : NULL;
     if (!s->sub) {
         free(s);
         if (room) {
-            rt_lock_take(&v->lock);
-            v->n--;
-            rt_lock_release(&v->lock);
+            rt_lock_take(&f->lock);
+            f->n--;
+            rt_lock_release(&f->lock);
         }
         return false;
     }
     net_stream_begin(rq, 200, &(struct net_headers){.type = "text/event-stream"});
-    rt_lock_take(&v->lock);
-    s->next = v->streams;
-    v->streams = s;
-    rt_lock_release(&v->lock);
+    rt_lock_take(&f->lock);
+    s->next = f->streams;
+    f->streams = s;
+    rt_lock_release(&f->lock);
     return true;
 }
 
@@ -128,17 +132,17 @@ static bool tell(struct stream *s, struct bytes text)
 }
 
 /* Everything there is for one listener; the number of events it lost. */
-static uint64_t pump(struct stream *s)
+static uint64_t pump(const struct svc_feed *f, struct stream *s)
 {
     uint64_t lost = 0;
     for (;;) {
         void *item;
         enum err err = rt_bcast_try_recv(s->sub, &item);
         if (err == ERR_LAGGED) {
-            char text[64];
+            char text[96];
             uint64_t gone = rt_bcast_take_lost(s->sub);
-            int n = snprintf(text, sizeof text, "event: edge.lagged\ndata: {\"lost\":%llu}\n\n",
-                             (unsigned long long)gone);
+            int n = snprintf(text, sizeof text, "event: %s.lagged\ndata: {\"lost\":%llu}\n\n",
+                             f->spec.service, (unsigned long long)gone);
             lost += gone;
             if (!tell(s, bytes_of(text, (size_t)n)))
                 return lost;
@@ -153,20 +157,19 @@ static uint64_t pump(struct stream *s)
 }
 
 /* The list is this task's while it writes: only it removes. */
-void edge_events_tick(struct edge *e, bool last)
+void svc_feed_tick(struct svc_feed *f, bool last)
 {
-    struct edge_events *v = e->events;
     struct stream *keep = NULL;
     uint64_t lost = 0;
     size_t gone = 0;
-    rt_lock_take(&v->lock);
-    struct stream *all = v->streams;
-    v->streams = NULL;
-    rt_lock_release(&v->lock);
+    rt_lock_take(&f->lock);
+    struct stream *all = f->streams;
+    f->streams = NULL;
+    rt_lock_release(&f->lock);
     for (struct stream *s = all, *next; s; s = next) {
         next = s->next;
         s->quiet++;
-        lost += pump(s);
+        lost += pump(f, s);
         if (s->quiet > BEAT_TICKS)
             (void)tell(s, bytes_of(":\n\n", 3)); /* finds out who has left */
         if (last || net_req_gone(s->rq)) {
@@ -179,17 +182,17 @@ void edge_events_tick(struct edge *e, bool last)
         s->next = keep;
         keep = s;
     }
-    rt_lock_take(&v->lock);
+    rt_lock_take(&f->lock);
     while (keep) {
         struct stream *next = keep->next;
-        keep->next = v->streams;
-        v->streams = keep;
+        keep->next = f->streams;
+        f->streams = keep;
         keep = next;
     }
-    v->n -= gone;
-    rt_lock_release(&v->lock);
+    f->n -= gone;
+    rt_lock_release(&f->lock);
     if (lost) {
-        obs_counter_add(obs_counter(e->m[EDGE_M_bus_lagged]), lost);
-        obs_log(svc_log(e->svc), OBS_WARN, "events_lagged", OBS_U64("lost", lost), OBS_END);
+        obs_counter_add(f->spec.lagged, lost);
+        obs_log(f->spec.log, OBS_WARN, "events_lagged", OBS_U64("lost", lost), OBS_END);
     }
 }
