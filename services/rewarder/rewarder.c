@@ -294,9 +294,10 @@ static void hook_drain_step(struct svc *s, void *state, int step)
 {
     struct rewarder *r = state;
     (void)s;
-    if (step == 1)
+    if (step == 1) {
         r->drain.dropped_before = dropped_results(r);
-    else if (step == 2)
+        svc_feed_tell(r->events, "draining", "{}");
+    } else if (step == 2)
         rt_chan_close(r->work_req);
     else if (step == 3)
         rt_chan_close(r->work);
@@ -336,8 +337,10 @@ static void reload(struct rewarder *r) RT_BLOCKS
 
 static void hook_reloaded(struct svc *s, void *state) RT_BLOCKS
 {
+    struct rewarder *r = state;
     (void)s;
-    reload(state);
+    reload(r);
+    svc_feed_tell(r->events, "reloaded", "{}");
 }
 
 /* ---- closing ---- */
