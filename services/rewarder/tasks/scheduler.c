@@ -119,6 +119,7 @@ static void start_or_defer(struct scheduler *s, struct rewarder_item *it, uint64
     struct rewarder_run *run = rewarder_run_ref(it->run);
     enum err e = ERR_OK;
     it->rq = NULL; /* the verdict is ours; the worker answers nobody */
+    rewarder_log_run(r, OBS_INFO, "run.admitted", run, NULL); /* before a worker can have news of it */
     if (s->deferred_n == 0 && charge(r, it, rows)) {
         e = enqueue(r, it);
     } else if (s->deferred_n < DEFERRED_MAX) {
@@ -132,10 +133,8 @@ static void start_or_defer(struct scheduler *s, struct rewarder_item *it, uint64
         if (rq)
             net_reply_problem(rq, ERR_UNAVAILABLE, "the work queue is full");
         rewarder_item_destroy(r, it);
-    } else {
-        rewarder_log_run(r, OBS_INFO, "run.admitted", run, NULL);
-        if (rq)
-            rewarder_reply_run(r, rq, 202, run);
+    } else if (rq) {
+        rewarder_reply_run(r, rq, 202, run);
     }
     rewarder_run_unref(run);
 }
