@@ -198,7 +198,6 @@ struct ledger {
 
     struct rt_chan *ingress, *preval, *commit, *late, *gen_tx, *read, *admin;
     struct rt_bcast *root_pub;
-    struct rt_watch *segment_want;
     struct ledger_policy *policy;
     struct ledger_providers *providers; /* NULL: asks nobody */
     struct obs_tracer *tracer;          /* NULL: no spans */

@@ -301,6 +301,10 @@ enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want
         obs_counter_inc(obs_counter_nth(s->families[SVC_M_auth_failures], 0));
     if (e == ERR_OK)
         return ERR_OK;
+    /* Debug: anybody can make as many of these as they like; auth_failures_total counts them all. */
+    obs_log(s->log, OBS_DEBUG, "auth_failed", OBS_STR("route", net_req_route(rq)->pattern),
+            OBS_STR("reason", why.reason ? why.reason : ""), OBS_ERR(e), OBS_CORR(net_req_corr_id(rq)),
+            OBS_END);
     if (e == ERR_FORBIDDEN) {
         char details[64];
         int n =

@@ -82,6 +82,20 @@ static void answer(struct tiny *t, struct net_req *rq)
     net_reply(rq, 200, &(struct net_headers){.type = "text/plain"}, bytes_of(copy, body.n));
 }
 
+/* With the item in hand: whoever has closed the gate knows that nothing is answered any more. */
+RT_BLOCKS
+static void pass_gate(struct tiny *t, struct rt_task *self)
+{
+    uint64_t version;
+    void *open = rt_watch_get(t->gate, &version);
+    while (!open) {
+        enum err e = rt_watch_wait(t->gate, version, deadline_in_ms(1000), &open, &version);
+        if (e != ERR_OK && e != ERR_TIMEOUT)
+            return; /* a soft stop opens it: what was taken is answered */
+        rt_task_beat(self);
+    }
+}
+
 RT_BLOCKS
 static enum err run_worker(struct rt_task *self, void *arg)
 {
@@ -89,14 +103,11 @@ static enum err run_worker(struct rt_task *self, void *arg)
     void *item;
     enum err e;
     for (;;) {
-        uint64_t version;
-        void *open = rt_watch_get(t->gate, &version);
-        if (!open && rt_watch_wait(t->gate, version, deadline_in_ms(1000), &open, &version) == ERR_TIMEOUT)
-            continue; /* a soft stop ends the wait: what is queued is then answered */
         e = rt_chan_recv(t->work, deadline_in_ms(1000), &item);
-        if (e == ERR_OK)
+        if (e == ERR_OK) {
+            pass_gate(t, self);
             answer(t, item);
-        else if (e != ERR_TIMEOUT)
+        } else if (e != ERR_TIMEOUT)
             return e == ERR_CLOSED || rt_task_stopping(self) ? ERR_OK : e;
         rt_task_beat(self);
     }

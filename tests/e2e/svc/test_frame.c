@@ -167,7 +167,7 @@ RT_UNCHECKED static void *echo_once(void *arg)
     return NULL;
 }
 
-/* 2 workers stand at the gate with nothing in hand, 4 requests fit the queue: of 9, 5 are refused at once. */
+/* 2 workers stand at the gate with one request each, 4 fit the queue: of 9, at least 3 are refused at once. */
 RT_UNCHECKED static void a_full_queue_answers_429_at_once_and_counts_it(void **state)
 {
     enum { CALLERS = 9, ROOM = 4 };
@@ -181,7 +181,7 @@ RT_UNCHECKED static void a_full_queue_answers_429_at_once_and_counts_it(void **s
         callers[i] = (struct caller){.f = f};
         assert_int_equal(pthread_create(&threads[i], NULL, echo_once, &callers[i]), 0);
     }
-    /* A worker may have been inside its receive when the gate closed, so up to 2 more get through. */
+    /* All 5 that do not fit the queue, when they come faster than the workers take theirs. */
     for (struct deadline by = deadline_in_ms(PATIENCE_MS); !deadline_passed(by);) {
         struct answer *a = call(f, "GET", "/metrics", NULL, "");
         const char *at = strstr(a->body, "busy_rejections_total{service=\"tiny\",endpoint=\"echo\"} ");
