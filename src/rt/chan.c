@@ -280,22 +280,24 @@ enum err rt_chan_try_send(struct rt_chan *ch, void *item)
     return rt_chan_try_send_batch(ch, &item, 1, &n);
 }
 
-/* Who never saw anything come goes to sleep at once (whoever is to send may be waiting for this very core), but for one time. */
-static uint64_t end_looks(struct chan_end *end)
+/*
+ * Who never saw anything come goes to sleep at once: whoever is to send may be waiting for this very core. But now and then it
+ * looks as long as it can, else two ends that only meet asleep would never find out that they need not.
+ */
+static uint64_t end_looks(struct chan_end *end, uint64_t usual)
 {
-    uint64_t looks = os_count_get(&end->looks);
-    if (looks > 0)
-        return looks;
+    if (usual > 0)
+        return usual;
     uint64_t blinks = os_count_get(&end->blinks) + 1;
     os_count_set(&end->blinks, blinks);
-    return blinks % OS_LOOK_AGAIN == 0;
+    return blinks % OS_LOOK_AGAIN == 0 ? OS_LOOKS_MAX : 0;
 }
 
 /* Waits for the word to change: looks a while before it sleeps, the longer if that helped the last time. */
 RT_BLOCKS
 static enum err end_wait(struct chan_end *end, uint64_t seen, size_t batch, struct deadline by)
 {
-    uint64_t looks = end_looks(end);
+    uint64_t usual = os_count_get(&end->looks), looks = end_looks(end, usual);
     int pauses = batch == 1 ? OS_LOOK_PAUSES_ONE : OS_LOOK_PAUSES_BATCH;
     for (uint64_t i = 0; i < looks; i++) {
         for (int k = 0; k < pauses; k++)
@@ -305,7 +307,7 @@ static enum err end_wait(struct chan_end *end, uint64_t seen, size_t batch, stru
             return ERR_OK;
         }
     }
-    os_count_set(&end->looks, looks / 2);
+    os_count_set(&end->looks, usual / 2);
     return rt_word_wait(&end->word, seen, STATE, by, RT_STOP_HARD);
 }
 

@@ -132,7 +132,7 @@ static inline void os_pause(void)
  * would, so it is given up while nothing comes of it. Measured with bench.chan.
  */
 #define OS_LOOKS_MAX         8
-#define OS_LOOK_AGAIN        8 /* once it was of no use: one look in so many waits */
+#define OS_LOOK_AGAIN        16 /* once it was of no use: one wait in so many tries again */
 #define OS_LOOK_PAUSES_ONE   256
 #define OS_LOOK_PAUSES_BATCH 64
 
