@@ -37,7 +37,7 @@ await_http() { # URL that answers 200, or whatever $2 says; the program has to l
 
 stop_program() { # SIGNAL; the exit code is in $STATUS
     [ -n "$PID" ] || return 0
-    kill "-${1:-TERM}" "$PID" 2>/dev/null || true
+    kill "-${1:-TERM}" "$PID" 2>/dev/null || [ "${1:-TERM}" = KILL ] || die "the program had ended before it was told to"
     wait "$PID" 2>/dev/null && STATUS=0 || STATUS=$?
     PID=
 }

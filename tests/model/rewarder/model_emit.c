@@ -35,18 +35,6 @@ struct obs_health *svc_health(const struct svc *s)
     return NULL;
 }
 
-struct obs_hist *obs_hist(struct obs_family *f)
-{
-    (void)f;
-    return NULL;
-}
-
-void obs_hist_observe(struct obs_hist *h, double v)
-{
-    (void)h;
-    (void)v;
-}
-
 enum err rewarder_view_open(struct rewarder_files *f, bool dry, const char *tenant, const char *epoch,
                             bool rebuild_tree, struct rewarder_view **out)
 {

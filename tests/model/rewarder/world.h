@@ -49,20 +49,6 @@ bool net_req_gone(const struct net_req *rq)
     return false;
 }
 
-struct obs_counter *obs_counter_child(struct obs_family *f, const char *const *values, size_t n)
-{
-    (void)f;
-    (void)values;
-    (void)n;
-    return NULL;
-}
-
-void obs_counter_add(struct obs_counter *c, uint64_t n)
-{
-    (void)c;
-    (void)n;
-}
-
 const void *svc_config(const struct svc *s)
 {
     (void)s;

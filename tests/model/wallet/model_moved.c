@@ -15,21 +15,6 @@ struct obs_log *svc_log(const struct svc *s)
     (void)s;
     return NULL;
 }
-bool obs_log_enabled(const struct obs_log *lg, enum obs_level level)
-{
-    (void)lg;
-    (void)level;
-    return false;
-}
-void obs_log_write(struct obs_log *lg, enum obs_level level, const char *event,
-                   const struct obs_field *fields)
-{
-    (void)lg;
-    (void)level;
-    (void)event;
-    (void)fields;
-}
-
 static const char account[] = "acct:a";
 
 struct scene {

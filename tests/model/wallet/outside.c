@@ -53,79 +53,11 @@ struct auth *svc_auth(const struct svc *s)
     (void)s;
     return NULL;
 }
-struct obs_counter *obs_counter_nth(struct obs_family *f, size_t n)
-{
-    (void)f;
-    (void)n;
-    return NULL;
-}
-struct obs_counter *obs_counter_child(struct obs_family *f, const char *const *values, size_t n)
-{
-    (void)f;
-    (void)values;
-    (void)n;
-    return NULL;
-}
-struct obs_counter *obs_counter(struct obs_family *f)
-{
-    (void)f;
-    return NULL;
-}
-struct obs_gauge *obs_gauge(struct obs_family *f)
-{
-    (void)f;
-    return NULL;
-}
-struct obs_hist *obs_hist(struct obs_family *f)
-{
-    (void)f;
-    return NULL;
-}
-struct obs_hist *obs_hist_nth(struct obs_family *f, size_t n)
-{
-    (void)f;
-    (void)n;
-    return NULL;
-}
-void obs_counter_add(struct obs_counter *c, uint64_t n)
-{
-    (void)c;
-    (void)n;
-}
-void obs_gauge_add(struct obs_gauge *g, double delta)
-{
-    (void)g;
-    (void)delta;
-}
-void obs_gauge_set(struct obs_gauge *g, double value)
-{
-    (void)g;
-    (void)value;
-}
-void obs_hist_observe(struct obs_hist *h, double value)
-{
-    (void)h;
-    (void)value;
-}
 bool obs_health_set(struct obs_health *h, size_t cause, bool ok)
 {
     (void)h;
     (void)cause;
     return ok;
-}
-bool obs_log_enabled(const struct obs_log *lg, enum obs_level level)
-{
-    (void)lg;
-    (void)level;
-    return false;
-}
-void obs_log_write(struct obs_log *lg, enum obs_level level, const char *event,
-                   const struct obs_field *fields)
-{
-    (void)lg;
-    (void)level;
-    (void)event;
-    (void)fields;
 }
 void wallet_trace_begin(struct wallet_job *j, struct net_req *rq)
 {
