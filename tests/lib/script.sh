@@ -38,6 +38,10 @@ await_http() { # URL that answers 200, or whatever $2 says; the program has to l
 stop_program() { # SIGNAL; the exit code is in $STATUS
     [ -n "$PID" ] || return 0
     kill "-${1:-TERM}" "$PID" 2>/dev/null || [ "${1:-TERM}" = KILL ] || die "the program had ended before it was told to"
+    await_end
+}
+
+await_end() { # of a program that was told otherwise; the exit code is in $STATUS
     wait "$PID" 2>/dev/null && STATUS=0 || STATUS=$?
     PID=
 }
