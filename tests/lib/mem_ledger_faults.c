@@ -1,0 +1,109 @@
+/* Calls that are refused, lost, or answered when it is too late. */
+#include <stdlib.h>
+
+#include "mem_ledger_internal.h"
+
+enum mem_fault mem_ledger__draw(struct mem_ledger *f, enum mem_fault *fault, int *n)
+{
+    if (f->chaos) {
+        static const enum mem_fault some[] = {MEM_REFUSE, MEM_LOSE_BEFORE, MEM_LOSE_AFTER, MEM_GARBLE};
+        return rng_below(&f->rng, 100) < 30 ? some[rng_below(&f->rng, 4)] : MEM_OK;
+    }
+    if (*n == 0)
+        return MEM_OK;
+    if (*n > 0)
+        --*n;
+    return *fault;
+}
+
+static void stall(struct mem_ledger *f, enum mem_call call, void *fn, void *ctx, struct deadline by)
+{
+    struct mem_stalled *s = malloc(sizeof *s);
+    *s = (struct mem_stalled){.next = f->stalled, .by = by, .call = call, .fn = fn, .ctx = ctx};
+    f->stalled = s;
+    pthread_cond_signal(&f->c);
+}
+
+static const struct ledger_answer lost = {.outcome = LEDGER_UNKNOWN, .err = ERR_TIMEOUT};
+
+static void answer_lost(enum mem_call call, void *fn, void *ctx, const struct ledger_answer *a)
+{
+    switch (call) {
+    case MEM_CALL_INGEST:
+        ((ledger_ingest_fn *)fn)(ctx, &(struct ledger_ingest_reply){.a = *a});
+        break;
+    case MEM_CALL_UNIT:
+        ((ledger_unit_fn *)fn)(ctx, &(struct ledger_unit_reply){.a = *a});
+        break;
+    case MEM_CALL_ACCOUNT:
+        ((ledger_account_fn *)fn)(ctx, &(struct ledger_account_reply){.a = *a});
+        break;
+    case MEM_CALL_ENTRIES:
+        ((ledger_entries_fn *)fn)(ctx, &(struct ledger_entries_reply){.a = *a});
+        break;
+    case MEM_CALL_ROOTS:
+        ((ledger_roots_fn *)fn)(ctx, &(struct ledger_roots_reply){.a = *a});
+        break;
+    case MEM_CALL_PROOF:
+        ((ledger_proof_fn *)fn)(ctx, &(struct ledger_proof_reply){.a = *a});
+        break;
+    case MEM_CALL_HEAD:
+        ((ledger_head_fn *)fn)(ctx, &(struct ledger_head_reply){.a = *a});
+    }
+}
+
+void *mem_ledger__run_stalled(void *arg)
+{
+    struct mem_ledger *f = arg;
+    pthread_mutex_lock(&f->m);
+    while (!f->stop || f->stalled) {
+        int64_t next = INT64_MAX;
+        struct mem_stalled **at = &f->stalled, *due = NULL;
+        for (; *at; at = &(*at)->next) {
+            if ((*at)->by.at_ns <= os_now_ns() || f->stop) {
+                due = *at;
+                *at = due->next;
+                break;
+            }
+            if ((*at)->by.at_ns < next)
+                next = (*at)->by.at_ns;
+        }
+        if (due) {
+            pthread_mutex_unlock(&f->m);
+            answer_lost(due->call, due->fn, due->ctx, &lost);
+            free(due);
+            pthread_mutex_lock(&f->m);
+        } else if (next == INT64_MAX)
+            pthread_cond_wait(&f->c, &f->m);
+        else {
+            struct timespec ts = {next / 1000000000, next % 1000000000};
+            pthread_cond_timedwait(&f->c, &f->m, &ts);
+        }
+    }
+    pthread_mutex_unlock(&f->m);
+    return NULL;
+}
+
+bool mem_ledger__spoiled(struct mem_ledger *f, enum mem_fault fault, enum mem_call call, void *fn,
+                         void *ctx, struct deadline by)
+{
+    struct ledger_answer a = lost;
+    if (fault == MEM_OK || fault == MEM_GARBLE)
+        return false;
+    if (fault == MEM_STALL || fault == MEM_STALL_AFTER) {
+        stall(f, call, fn, ctx, by);
+        pthread_mutex_unlock(&f->m);
+        return true;
+    }
+    if (fault == MEM_REFUSE)
+        a = (struct ledger_answer){
+            .outcome = LEDGER_REFUSED, .err = ERR_BUSY, .status = 429, .code = STR("busy")};
+    if (fault == MEM_DOWN)
+        a = (struct ledger_answer){.outcome = LEDGER_REFUSED, .err = ERR_REFUSED};
+    if (fault == MEM_NOT_WRITER)
+        a = (struct ledger_answer){
+            .outcome = LEDGER_REFUSED, .err = ERR_NOT_WRITER, .status = 503, .code = STR("not_writer")};
+    pthread_mutex_unlock(&f->m);
+    answer_lost(call, fn, ctx, &a);
+    return true;
+}
