@@ -111,7 +111,6 @@ struct edge {
     struct edge_verify *verify;   /* full passes over the store; scrub.h */
     _Atomic bool packs_ok;        /* every pack is mounted from its newest file */
     _Atomic int64_t shed_ns;      /* when a queue last refused */
-    uint64_t write_timeouts_seen; /* metrics task only: the server's, as far as they are counted */
     _Atomic unsigned workers_run; /* worker threads alive */
     _Atomic unsigned open_files;  /* directory files kept open */
 

@@ -10,9 +10,9 @@
 #include "base/check.h"
 #include "base/hex.h"
 #include "services/edge/core/accept.h"
-#include "svc/feed.h"
 #include "services/edge/serve.h"
 #include "services/edge/trace.h"
+#include "svc/feed.h"
 
 struct edge_negative {
     int64_t until_ns;

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 
 #include "services/edge/dirs.h"
-#include "svc/feed.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
 #include "services/edge/scrub.h"
+#include "svc/feed.h"
 
 enum { TAG_CACHE_BYTES = 4 << 20 };
 
@@ -318,6 +318,13 @@ static void close_service(struct svc *s, void *state) RT_BLOCKS
     free(e);
 }
 
+static void client_late(struct svc *s, void *state, const char *op)
+{
+    struct edge *e = state;
+    (void)s;
+    obs_counter_inc(OBS_COUNTER_OF(e->m[EDGE_M_io_timeouts], op));
+}
+
 const struct svc_def edge_svc = {
     .name = "edge",
     .title = "svc-edge",
@@ -336,6 +343,7 @@ const struct svc_def edge_svc = {
               .readiness_members = readiness_members,
               .refuse_draining = refuse_draining,
               .refusing = edge_refusing,
+              .client_late = client_late,
               .reloaded = reloaded,
               .close = close_service},
 };

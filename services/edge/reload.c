@@ -7,8 +7,8 @@
 
 #include "base/json_write.h"
 #include "services/edge/core/catalog.h"
-#include "svc/feed.h"
 #include "services/edge/store.h"
+#include "svc/feed.h"
 
 /* A pack that should be there. */
 struct wish {

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "svc/feed.h"
 #include "services/edge/store.h"
 #include "store/file_replace.h"
+#include "svc/feed.h"
 
 enum { COMPACT_BYTES = 1 << 20, TOUCH_EVERY = EDGE_TOUCH_MAX };
 

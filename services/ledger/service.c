@@ -344,13 +344,11 @@ static void service_drain_step(struct svc *svc, void *state, int step)
     }
 }
 
-static void service_rejected(struct svc *svc, void *state, enum net_reject why)
+static void service_client_late(struct svc *svc, void *state, const char *op)
 {
     (void)svc;
     struct ledger_service *s = state;
-    if (why == NET_REJECT_READ_TIMEOUT || why == NET_REJECT_WRITE_TIMEOUT)
-        obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_io_timeouts],
-                                       why == NET_REJECT_READ_TIMEOUT ? "read" : "write"));
+    obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_io_timeouts], op));
 }
 
 /* Prevalidators and sequencer share one time, the committer has its own; the rest has what the drain as a whole leaves. */
@@ -525,7 +523,7 @@ const struct svc_def ledger_svc = {
     .oap_app = NET_OAP_LEDGER,
     .hooks = {.open = service_open,
               .start = service_start,
-              .rejected = service_rejected,
+              .client_late = service_client_late,
               .drain_step = service_drain_step,
               .drain_step_ms = service_drain_step_ms,
               .readiness = service_readiness,

@@ -262,13 +262,11 @@ static void refuse_draining(struct svc *s, struct net_req *rq)
                                   .details_json = bytes_of("{\"reason\":\"draining\"}", 21)});
 }
 
-static void rejected(struct svc *s, void *state, enum net_reject why)
+static void client_late(struct svc *s, void *state, const char *op)
 {
     struct mailbox *mb = state;
     (void)s;
-    if (why == NET_REJECT_READ_TIMEOUT || why == NET_REJECT_WRITE_TIMEOUT)
-        obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_io_timeouts],
-                                       why == NET_REJECT_READ_TIMEOUT ? "read" : "write"));
+    obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_io_timeouts], op));
 }
 
 static void reloaded(struct svc *s, void *state)
@@ -327,7 +325,7 @@ const struct svc_def mailbox_svc = {
               .readiness = readiness,
               .readiness_members = readiness_members,
               .refuse_draining = refuse_draining,
-              .rejected = rejected,
+              .client_late = client_late,
               .reloaded = reloaded,
               .close = close_service},
 };

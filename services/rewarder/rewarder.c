@@ -412,6 +412,13 @@ static void hook_close(struct svc *s, void *state) RT_BLOCKS
     free(r);
 }
 
+static void hook_client_late(struct svc *s, void *state, const char *op)
+{
+    struct rewarder *r = state;
+    (void)s;
+    REWARDER_COUNT(r, io_timeouts, op, "client");
+}
+
 extern const struct svc_def rewarder_svc;
 const struct svc_def rewarder_svc = {
     .name = "rewarder",
@@ -430,6 +437,7 @@ const struct svc_def rewarder_svc = {
     .hooks = {.open = hook_open,
               .start = hook_start,
               .drain_step = hook_drain_step,
+              .client_late = hook_client_late,
               .reloaded = hook_reloaded,
               .drained = hook_drained,
               .close = hook_close},

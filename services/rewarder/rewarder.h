@@ -80,9 +80,8 @@ struct rewarder {
     size_t cause_store, cause_ledger, cause_policy, cause_work_queue;
     struct {
         bool work_queue_full;
-        uint64_t client_timeouts[2]; /* read, write: how many of the listener's are counted */
-        int breakers[2];             /* as last seen: ledger, accounting */
-    } seen;                          /* health task only */
+        int breakers[2];                                   /* as last seen: ledger, accounting */
+    } seen;                                                /* health task only */
     struct rewarder_shadow *shadows[REWARDER_SHADOWS_MAX]; /* run_registry; newest last */
     size_t shadow_n;
 };

@@ -428,6 +428,13 @@ static void wallet_close(struct svc *s, void *state)
 
 static const char *const explicit_ops[] = {"issue", NULL};
 
+static void client_late(struct svc *s, void *state, const char *op)
+{
+    struct wallet *w = state;
+    (void)s;
+    obs_counter_inc(OBS_COUNTER_OF(w->m[WALLET_M_io_timeouts], op));
+}
+
 const struct svc_def wallet_svc = {
     .name = "wallet",
     .title = "svc-wallet",
@@ -449,6 +456,7 @@ const struct svc_def wallet_svc = {
               .readiness = wallet_readiness,
               .readiness_members = readiness_members,
               .limits = wallet_limits,
+              .client_late = client_late,
               .reloaded = wallet_reloaded,
               .close = wallet_close},
 };

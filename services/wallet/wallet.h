@@ -14,9 +14,9 @@
 #define RON_WALLET_WALLET_H
 
 #include "rt/bcast.h"
+#include "rt/bell.h"
 #include "rt/breaker.h"
 #include "rt/limiter.h"
-#include "rt/bell.h"
 #include "services/wallet/core/cache.h"
 #include "services/wallet/core/daily.h"
 #include "services/wallet/core/policy.h"
@@ -181,7 +181,6 @@ struct wallet {
 
     struct rt_bcast *events, *ledger_bus;
     struct os_count events_read, bus_read; /* how far their readers are: published - read waits */
-    uint64_t http_timeouts_seen[2];        /* read, write: what of the listener's has been counted */
     struct rt_lock streams_lock;
     struct rt_bell audit_bell; /* somebody listens now */
     struct wallet_audit_stream *streams;

@@ -110,8 +110,9 @@ static void on_reject(void *ctx, enum net_reject why)
 {
     struct svc *s = ctx;
     obs_counter_inc(obs_counter_nth(s->families[SVC_M_http_rejects], (size_t)why));
-    if (s->def->hooks.rejected)
-        s->def->hooks.rejected(s, s->state, why);
+    bool late = why == NET_REJECT_READ_TIMEOUT || why == NET_REJECT_WRITE_TIMEOUT;
+    if (late && s->def->hooks.client_late)
+        s->def->hooks.client_late(s, s->state, why == NET_REJECT_READ_TIMEOUT ? "read" : "write");
 }
 
 static void on_conn(void *ctx, int delta)

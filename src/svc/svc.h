@@ -69,8 +69,8 @@ struct svc_hooks {
     enum err (*start)(struct svc *s, void *state);
     /* Called on the supervisor's thread before the tasks of `step` are asked to stop. */
     void (*drain_step)(struct svc *s, void *state, int step);
-    /* The HTTP server refused or cut a request by itself; on a loop's thread. May be NULL. */
-    void (*rejected)(struct svc *s, void *state, enum net_reject why);
+    /* A client took too long to send ("read") or to take ("write") and was cut; on a loop's thread. May be NULL. */
+    void (*client_late)(struct svc *s, void *state, const char *op);
     /* How long the step may take; 0: as long as the drain as a whole. Asked when it begins, before drain_step. May be NULL. */
     int64_t (*drain_step_ms)(struct svc *s, void *state, int step);
     /* Every 100 ms (svc_health_task): set causes on svc_health(s). */

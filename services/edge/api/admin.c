@@ -5,10 +5,10 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "services/edge/api/api.h"
-#include "svc/feed.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
 #include "services/edge/scrub.h"
+#include "svc/feed.h"
 
 enum { RELOAD_WAIT_MS = 60000 };
 

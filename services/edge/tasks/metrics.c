@@ -1,9 +1,9 @@
 /* metrics: every 100 ms readiness and promised answers, every second gauges and the capability cache. */
 #include "services/edge/dirs.h"
-#include "svc/feed.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
 #include "services/edge/scrub.h"
+#include "svc/feed.h"
 
 enum { TICK_MS = 100 };
 
@@ -19,17 +19,6 @@ static void set_gauges(struct edge *e)
     obs_gauge_set(obs_gauge(e->m[EDGE_M_dir_cache]), (double)edge_dirs_bytes(e->dirs));
 }
 
-/* A response that is cut has nobody to refuse: only the server knows. */
-static void count_write_timeouts(struct edge *e)
-{
-    struct obs_family *rejects = obs_family_find(svc_metrics(e->svc), "http_rejects_total");
-    if (!rejects)
-        return;
-    uint64_t now = obs_counter_value(obs_counter_nth(rejects, NET_REJECT_WRITE_TIMEOUT));
-    obs_counter_add(obs_counter_nth(e->m[EDGE_M_io_timeouts], 1), now - e->write_timeouts_seen);
-    e->write_timeouts_seen = now;
-}
-
 enum err edge_metrics_run(struct rt_task *self, void *arg)
 {
     struct edge *e = arg;
@@ -40,7 +29,6 @@ enum err edge_metrics_run(struct rt_task *self, void *arg)
         edge_verify_tick(e);
         svc_feed_tick(e->events, false);
         set_gauges(e);
-        count_write_timeouts(e);
         if (n % 10 == 0)
             auth_refresh(svc_auth(e->svc));
         rt_task_beat(self);

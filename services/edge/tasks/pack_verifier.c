@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "svc/feed.h"
 #include "services/edge/mbdb.h"
 #include "services/edge/reload.h"
+#include "svc/feed.h"
 
 enum {
     STEP_BYTES = 4 << 20,

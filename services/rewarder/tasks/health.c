@@ -37,20 +37,6 @@ static void look_at_breakers(struct rewarder *r)
     }
 }
 
-/* The listener counts its own; here they are under the name that all waits have. */
-static void count_client_timeouts(struct rewarder *r)
-{
-    static const size_t why[2] = {NET_REJECT_READ_TIMEOUT, NET_REJECT_WRITE_TIMEOUT};
-    static const char *const ops[2] = {"read", "write"};
-    struct obs_family *rejects = obs_family_find(svc_metrics(r->svc), "http_rejects_total");
-    for (size_t i = 0; rejects && i < 2; i++) {
-        uint64_t now = obs_counter_value(obs_counter_nth(rejects, why[i]));
-        obs_counter_add(OBS_COUNTER_OF(r->metrics[REWARDER_M_io_timeouts], ops[i], "client"),
-                        now - r->seen.client_timeouts[i]);
-        r->seen.client_timeouts[i] = now;
-    }
-}
-
 static void set_gauges(struct rewarder *r)
 {
     size_t held[4];
@@ -70,7 +56,6 @@ enum err rewarder_health_run(struct rt_task *self, void *arg)
         look_at_disk(r);
         look_at_queue(r);
         look_at_breakers(r);
-        count_client_timeouts(r);
         set_gauges(r);
         svc_health_tick(r->svc);
         svc_feed_tick(r->events, false);

@@ -9,18 +9,6 @@ static double waiting(struct rt_bcast *b, const struct os_count *read)
     return (double)(depth < s.capacity ? depth : s.capacity);
 }
 
-/* The listener counts its own; here they are under the name that all waits have. */
-static void count_http_timeouts(struct wallet *w)
-{
-    static const size_t why[2] = {NET_REJECT_READ_TIMEOUT, NET_REJECT_WRITE_TIMEOUT};
-    struct obs_family *rejects = obs_family_find(svc_metrics(w->svc), "http_rejects_total");
-    for (size_t i = 0; rejects && i < 2; i++) {
-        uint64_t now = obs_counter_value(obs_counter_nth(rejects, why[i]));
-        obs_counter_add(obs_counter_nth(w->m[WALLET_M_io_timeouts], i), now - w->http_timeouts_seen[i]);
-        w->http_timeouts_seen[i] = now;
-    }
-}
-
 static void sample(struct wallet *w)
 {
     int64_t now = wallet_now_ns(w);
@@ -35,7 +23,6 @@ static void sample(struct wallet *w)
     obs_gauge_set(obs_gauge_nth(w->m[WALLET_M_queue_depth], 0), (double)work);
     obs_gauge_set(obs_gauge_nth(w->m[WALLET_M_queue_depth], 1), waiting(w->events, &w->events_read));
     obs_gauge_set(obs_gauge_nth(w->m[WALLET_M_queue_depth], 2), waiting(w->ledger_bus, &w->bus_read));
-    count_http_timeouts(w);
     obs_gauge_set(obs_gauge(w->m[WALLET_M_parked]), (double)parked);
     obs_gauge_set(obs_gauge(w->m[WALLET_M_unsettled]), (double)unsettled);
     obs_gauge_set(obs_gauge(w->m[WALLET_M_owing]), (double)ledger_client_owing(w->ledger));
