@@ -488,12 +488,12 @@ static void service_close(struct svc *svc, void *state) RT_BLOCKS
 {
     (void)svc;
     struct ledger_service *s = state;
+    net_outbox_destroy(s->doors);
     /* Normally empty: only a task that was given up for good leaves anything, and then nobody else will answer. */
     struct rt_chan *queues[] = {s->l->ingress, s->l->preval, s->l->commit, s->l->late};
     for (size_t i = 0; i < sizeof queues / sizeof queues[0]; i++)
         ledger_answer_queued(s->l, queues[i], i < 2 ? ERR_DRAINING : ERR_OUTCOME_UNKNOWN);
     ledger_providers_destroy(s->l->providers);
-    net_outbox_destroy(s->doors);
     ledger_close(s->l, s->committer_done);
     if (s->stream_tx != NULL)
         rt_chan_destroy(s->stream_tx, NULL, NULL);

@@ -395,12 +395,11 @@ void net_conn__batch_end(struct net_worker *w)
         if (!c->dead)
             conn_flush(c);
     }
-    if ((w->resume || w->dirty) && !w->again_posted) {
-        w->again_posted = true;
-        net_loop_post(w->loop, &w->again);
+    if (w->resume || w->dirty) {
+        net_loop_again(w->loop);
         return; /* dead ones may still be on a list */
     }
-    while (!w->resume && !w->dirty && w->dead) {
+    while (w->dead) {
         struct net_conn *c = w->dead;
         w->dead = c->next;
         c->next = w->free_conns;

@@ -193,9 +193,8 @@ struct net_worker {
     unsigned index;
     struct net_loop *loop;
     struct net_batch batch;
-    struct net_msg again, poke;
+    struct net_msg poke;
     atomic_bool poked;
-    bool again_posted;
     struct net_listener *listeners;
     struct net_timer accept_again;
     atomic_bool accepting; /* cleared by the worker (release), looked at by the drain (acquire) */

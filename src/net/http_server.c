@@ -279,11 +279,6 @@ static void worker_poked(struct net_msg *m)
         listeners_close(w);
 }
 
-static void worker_again(struct net_msg *m)
-{
-    ((struct net_worker *)(void *)((char *)m - offsetof(struct net_worker, again)))->again_posted = false;
-}
-
 static void worker_batch(struct net_batch *b)
 {
     struct net_worker *w = (struct net_worker *)(void *)((char *)b - offsetof(struct net_worker, batch));
@@ -319,7 +314,6 @@ static enum err worker_init(struct net_server *s, unsigned index, const struct c
     rng_seed(&w->rng, rng_secure_u64());
     w->date_s = -1;
     w->batch.fn = worker_batch;
-    w->again.fn = worker_again;
     w->poke.fn = worker_poked;
     w->accept_again.fn = accept_again;
     atomic_store_explicit(&w->accepting, true, memory_order_relaxed);

@@ -5,9 +5,12 @@
  * Posting: senders push onto a lock-free stack; the loop takes the whole stack at once and reverses it. A
  * sender writes the eventfd only when it finds the loop asleep, and takes the "asleep" mark away doing so:
  * a burst of messages costs one wake-up. The mark and the stack are a store-then-load pair on both sides,
- * hence sequentially consistent: loop:   asleep = 1;  look at inbox;  epoll_wait sender: push inbox;
- * asleep.exchange(0) -> 1: write eventfd At least one side sees the other, so no message sleeps in the
- * inbox.
+ * hence sequentially consistent:
+ *
+ *     loop     asleep = 1; look at the inbox; epoll_wait
+ *     sender   push; asleep.exchange(0), and when it was 1: write the eventfd
+ *
+ * At least one side sees the other, so no message sleeps in the inbox.
  */
 #include "net/loop.h"
 
@@ -29,6 +32,8 @@ struct net_loop {
     int64_t now_ns, wall_ms;
     struct heap timers;
     struct net_batch *batches;
+    bool ending; /* the batch-end functions of this iteration have begun to run */
+    bool again;  /* and left something for the next */
     struct net_fd wake;
     _Atomic(struct net_msg *) inbox; /* senders push, the loop exchanges; pairs with asleep as told above */
     atomic_int asleep;
@@ -248,6 +253,12 @@ void net_loop_forget_batch(struct net_loop *loop, struct net_batch *b)
         }
 }
 
+void net_loop_again(struct net_loop *loop)
+{
+    if (loop->ending)
+        loop->again = true;
+}
+
 void net_loop_at_end(void (*fn)(void *arg), void *arg)
 {
     struct net_loop *loop = current;
@@ -283,6 +294,10 @@ void net_loop_forget(struct net_loop *loop, struct net_msg *m)
 
 static int wait_for(struct net_loop *loop, int wait_ms)
 {
+    if (loop->again) {
+        loop->again = false;
+        return 0;
+    }
     struct heap_node *top = heap_top(&loop->timers);
     if (top) {
         int64_t left = heap_entry(top, struct net_timer, node)->at_ns - clock_mono_ns(loop->clock);
@@ -345,9 +360,11 @@ void net_loop_once(struct net_loop *loop, int wait_ms)
     loop->event_count = 0;
     run_messages(loop);
     run_timers(loop);
+    loop->ending = true;
     for (struct net_batch *b = loop->batches; b; b = b->next)
         b->fn(b);
     run_ends(loop);
+    loop->ending = false;
     current = outer;
 }
 

@@ -91,6 +91,11 @@ void net_loop_at_batch_end(struct net_loop *loop, struct net_batch *b);
 void net_loop_forget_batch(struct net_loop *loop,
                            struct net_batch *b); /* not registered: nothing happens */
 /*
+ * For who keeps something for a batch-end function: when this iteration's have begun to run, that one may have run already, and
+ * nothing else would end the loop's sleep. Then the next iteration comes without a wait. Before that nothing happens.
+ */
+void net_loop_again(struct net_loop *loop);
+/*
  * Calls fn(arg) once when the iteration under way ends, after its output was written, however often it is asked for; at once
  * when this thread runs no loop. For waking those who work on what the iteration brought: woken at the first request of many
  * they would run against the loop, and find one request each time. fn only wakes: it does not ask for an end itself.

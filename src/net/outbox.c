@@ -12,12 +12,12 @@ enum { HELD = 256 }; /* more than one iteration usually brings; a full one is se
 struct lane {
     struct net_batch batch;
     struct net_outbox *o;
+    struct net_loop *loop;
     size_t n;
     void *items[HELD];
 };
 
 struct net_outbox {
-    struct net_server *server;
     struct rt_chan *to;
     enum rt_policy policy;
     net_outbox_refused *refused;
@@ -76,12 +76,13 @@ enum err net_outbox_create(struct net_server *s, struct rt_chan *to, enum rt_pol
     struct net_outbox *o = calloc(1, sizeof *o + lanes * sizeof(struct lane));
     if (!o)
         return ERR_NO_MEMORY;
-    *o = (struct net_outbox){
-        .server = s, .to = to, .policy = policy, .refused = refused, .ctx = ctx, .lanes_n = lanes};
+    *o = (struct net_outbox){.to = to, .policy = policy, .refused = refused, .ctx = ctx, .lanes_n = lanes};
     for (unsigned i = 0; i < lanes; i++) {
-        o->lanes[i].o = o;
-        o->lanes[i].batch.fn = lane_batch;
-        net_loop_at_batch_end(net_server_loop(s, i), &o->lanes[i].batch);
+        struct lane *l = &o->lanes[i];
+        l->o = o;
+        l->loop = net_server_loop(s, i);
+        l->batch.fn = lane_batch;
+        net_loop_at_batch_end(l->loop, &l->batch);
     }
     *out_outbox = o;
     return ERR_OK;
@@ -90,8 +91,8 @@ enum err net_outbox_create(struct net_server *s, struct rt_chan *to, enum rt_pol
 void net_outbox_destroy(struct net_outbox *o)
 {
     for (unsigned i = 0; o && i < o->lanes_n; i++) {
-        CHECK(o->lanes[i].n == 0);
-        net_loop_forget_batch(net_server_loop(o->server, i), &o->lanes[i].batch);
+        lane_flush(&o->lanes[i]);
+        net_loop_forget_batch(o->lanes[i].loop, &o->lanes[i].batch);
     }
     free(o);
 }
@@ -102,5 +103,7 @@ void net_outbox_put(struct net_outbox *o, unsigned loop_index, void *item)
     struct lane *l = &o->lanes[loop_index];
     if (l->n == HELD)
         lane_flush(l);
+    if (l->n == 0) /* a request that waited for room begins when output was written, after lane_batch() */
+        net_loop_again(l->loop);
     l->items[l->n++] = item;
 }

@@ -23,11 +23,12 @@ struct net_server;
 /* why: ERR_BUSY (full, or pushed out by a newer item), ERR_CLOSED. */
 typedef void net_outbox_refused(void *item, enum err why, void *ctx);
 
-/* policy: the channel's. Before the server runs; destroyed when the loops no longer run, before the server. */
+/* policy: the channel's. Before the server runs; destroyed when the loops no longer run, before the server and the channel. */
 NODISCARD enum err net_outbox_create(struct net_server *s, struct rt_chan *to, enum rt_policy policy,
                                      net_outbox_refused *refused, void *ctx,
                                      struct net_outbox **out_outbox);
-void net_outbox_destroy(struct net_outbox *o); /* NULL is fine; must be empty */
+/* NULL is fine. What the last iteration left in it is sent or refused. */
+void net_outbox_destroy(struct net_outbox *o);
 void net_outbox_put(struct net_outbox *o, unsigned loop_index, void *item);
 
 #endif

@@ -163,9 +163,8 @@ static void an_outbox_carries_an_iterations_requests_and_answers_what_is_not_tak
     http_rig_stop();
 }
 
-static void more_pipelined_requests_than_the_limit_wait_and_are_all_answered(void **state)
+static void more_than_the_limit(const char *route)
 {
-    (void)state;
     http_rig_start((struct net_limits){.max_pipeline = 4});
     struct raw_conn c;
     raw_connect(&c, http_rig.port);
@@ -173,7 +172,7 @@ static void more_pipelined_requests_than_the_limit_wait_and_are_all_answered(voi
     static char all[MANY * 64];
     size_t n = 0;
     for (int i = 0; i < MANY; i++)
-        n += (size_t)sprintf(all + n, "GET /defer/%d HTTP/1.1\r\nHost: x\r\n\r\n", i);
+        n += (size_t)sprintf(all + n, "GET /%s/%d HTTP/1.1\r\nHost: x\r\n\r\n", route, i);
     raw_send(&c, all, n);
     for (int i = 0; i < MANY; i++) {
         char want[32];
@@ -182,6 +181,19 @@ static void more_pipelined_requests_than_the_limit_wait_and_are_all_answered(voi
     }
     raw_close(&c);
     http_rig_stop();
+}
+
+static void more_pipelined_requests_than_the_limit_wait_and_are_all_answered(void **state)
+{
+    (void)state;
+    more_than_the_limit("defer");
+}
+
+/* They are begun when the iteration's output has made room for them: the outbox must hear of them all the same. */
+static void requests_that_waited_for_room_in_the_pipe_reach_their_task_through_an_outbox(void **state)
+{
+    (void)state;
+    more_than_the_limit("boxed");
 }
 
 static void bytes_that_come_one_by_one_make_the_same_requests(void **state)
@@ -281,6 +293,7 @@ int main(void)
         cmocka_unit_test(pipelined_requests_are_answered_in_order_also_when_tasks_answer_out_of_order),
         cmocka_unit_test(an_outbox_carries_an_iterations_requests_and_answers_what_is_not_taken),
         cmocka_unit_test(more_pipelined_requests_than_the_limit_wait_and_are_all_answered),
+        cmocka_unit_test(requests_that_waited_for_room_in_the_pipe_reach_their_task_through_an_outbox),
         cmocka_unit_test(bytes_that_come_one_by_one_make_the_same_requests),
         cmocka_unit_test(connection_close_and_http_1_0_are_honoured),
         cmocka_unit_test(a_client_that_shuts_its_side_still_gets_its_answer),

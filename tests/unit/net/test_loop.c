@@ -212,6 +212,37 @@ static void batch_ends_run_after_everything_else_the_last_registered_first(void 
     net_loop_destroy(loop);
 }
 
+static struct net_loop *left_to;
+static bool leaves;
+
+static void leaves_something(struct net_batch *b)
+{
+    mark(((struct end *)(void *)b)->name);
+    if (leaves)
+        net_loop_again(left_to);
+    leaves = false;
+}
+
+static void what_is_left_for_a_batch_end_that_has_run_is_done_without_a_wait(void **state)
+{
+    (void)state;
+    assert_int_equal(net_loop_create(NULL, &left_to), ERR_OK);
+    struct end taker = {{.fn = batch_ended}, 'a'}, giver = {{.fn = leaves_something}, 'b'};
+    struct timer waited = {{.fn = fired}, 't'};
+    net_loop_at_batch_end(left_to, &giver.b);
+    net_loop_at_batch_end(left_to, &taker.b); /* runs first */
+    leaves = true;
+    trail_n = 0;
+    net_loop_once(left_to, 0);
+    net_timer_set(left_to, &waited.t, net_loop_now_ns(left_to) + (int64_t)30 * 1000000000);
+    net_loop_once(left_to, -1);
+    assert_string_equal(trail, "abab"); /* no t: nothing was waited for */
+    net_timer_set(left_to, &waited.t, net_loop_now_ns(left_to) + 1);
+    net_loop_once(left_to, -1);
+    assert_string_equal(trail, "ababtab");
+    net_loop_destroy(left_to);
+}
+
 static void woken(void *arg)
 {
     mark(*(const char *)arg);
@@ -280,6 +311,7 @@ int main(void)
         cmocka_unit_test(messages_of_one_sender_arrive_in_order_and_none_is_lost),
         cmocka_unit_test(corked_messages_leave_with_the_outermost_uncork),
         cmocka_unit_test(batch_ends_run_after_everything_else_the_last_registered_first),
+        cmocka_unit_test(what_is_left_for_a_batch_end_that_has_run_is_done_without_a_wait),
         cmocka_unit_test(whom_an_iteration_has_work_for_is_woken_once_when_it_has_ended),
         cmocka_unit_test(more_wake_ups_than_an_iteration_can_keep_happen_at_once_and_none_is_lost),
     };
