@@ -625,7 +625,7 @@ static void an_answer_that_was_waited_for_in_vain_is_owed_until_it_comes(void **
         assert_int_equal(ledger_client_owing(c[i].c), 0);
         snprintf(name, sizeof name, "owed-%d", i);
         rig_mint(&u, name, "acct:alice", 1);
-        rig_ingest(&c[i], &(struct ledger_ingest){.units = &u.u, .n_units = 1}, 100, &a);
+        rig_ingest(&c[i], &(struct ledger_ingest){.units = &u.u, .n_units = 1}, 500, &a);
         assert_int_equal(a.outcome, LEDGER_UNKNOWN);
         assert_int_equal(ledger_client_owing(c[i].c), owing[i]);
     }
