@@ -28,9 +28,10 @@ enum err ledger_segz_parse(struct bytes head, struct ledger_segz *out)
     return ERR_OK;
 }
 
-enum err ledger_segz_encode(uint32_t segment_no, const uint8_t *image, size_t n, struct buf *out)
+/* Compresses an image (a multiple of SEGZ_CHUNK). */
+static enum err encode(uint32_t segment_no, const uint8_t *image, size_t n, struct ledger_pace pace,
+                       struct buf *out)
 {
-    CHECK(n % SEGZ_CHUNK == 0);
     uint32_t chunks = (uint32_t)(n / SEGZ_CHUNK);
     size_t table = SEGZ_HEADER + (size_t)chunks * 4, start = out->n;
     uint8_t *head = buf_reserve(out, table + 4);
@@ -38,10 +39,13 @@ enum err ledger_segz_encode(uint32_t segment_no, const uint8_t *image, size_t n,
         return out->err;
     memset(head, 0, table + 4);
     buf_commit(out, table + 4);
+    struct sha256_ctx c;
     struct sha256 hash;
-    sha256_of(image, n, &hash);
+    sha256_init(&c);
     for (uint32_t i = 0; i < chunks; i++) {
         const uint8_t *chunk = image + (size_t)i * SEGZ_CHUNK;
+        pace.fn(pace.ctx);
+        sha256_update(&c, chunk, SEGZ_CHUNK);
         if (store_is_zero(chunk, SEGZ_CHUNK))
             continue;
         size_t bound = ZSTD_compressBound(SEGZ_CHUNK);
@@ -54,6 +58,7 @@ enum err ledger_segz_encode(uint32_t segment_no, const uint8_t *image, size_t n,
         buf_commit(out, len);
         le32_put(out->p + start + SEGZ_HEADER + (size_t)i * 4, (uint32_t)len);
     }
+    sha256_final(&c, &hash);
     head = out->p + start;
     memcpy(head, "RONLSGZ1", 8);
     le32_put(head + 8, segment_no);
@@ -166,7 +171,8 @@ enum err ledger_packed_pread(void *ledger, uint32_t segment_no, void *p, size_t 
     return err;
 }
 
-enum err ledger_segz_verify(struct ledger *l, uint32_t segment_no)
+/* Reads all of it and compares the hash of the image. */
+static enum err verify(struct ledger *l, uint32_t segment_no, struct ledger_pace pace) RT_BLOCKS
 {
     struct store_file *f;
     struct ledger_segz z = {0};
@@ -182,6 +188,7 @@ enum err ledger_segz_verify(struct ledger *l, uint32_t segment_no)
     struct sha256 hash;
     sha256_init(&c);
     for (uint32_t i = 0; err == ERR_OK && i < z.n_chunks; i++) {
+        pace.fn(pace.ctx);
         err = chunk_read(f, &z, i, room + SEGZ_CHUNK, room);
         sha256_update(&c, room, SEGZ_CHUNK);
     }
@@ -194,26 +201,36 @@ enum err ledger_segz_verify(struct ledger *l, uint32_t segment_no)
     return err;
 }
 
-enum err ledger_segz_pack(struct ledger *l, uint32_t segment_no)
+static enum err image_read(struct ledger *l, uint32_t segment_no, uint8_t *image, size_t n,
+                           struct ledger_pace pace) RT_BLOCKS
+{
+    enum err err = ERR_OK;
+    for (size_t at = 0; err == ERR_OK && at < n; at += SEGZ_CHUNK) {
+        pace.fn(pace.ctx);
+        err = store_journal_pread(l->sink->journal, (struct store_pos){segment_no, (uint32_t)at},
+                                  image + at, SEGZ_CHUNK);
+    }
+    return err;
+}
+
+enum err ledger_segz_pack(struct ledger *l, uint32_t segment_no, struct ledger_pace pace)
 {
     char path[STORE_PATH_MAX];
     size_t n = l->set.segment_bytes;
     uint8_t *image = malloc(n);
     struct buf b;
+    CHECK(n % SEGZ_CHUNK == 0);
     buf_init(&b, SIZE_MAX / 2);
     ledger_segz_path(l, segment_no, path);
-    enum err err = image == NULL
-                       ? ERR_NO_MEMORY
-                       : store_journal_pread(l->sink->journal, (struct store_pos){segment_no, 0}, image, n);
+    enum err err = image == NULL ? ERR_NO_MEMORY : image_read(l, segment_no, image, n, pace);
     if (err == ERR_OK)
-        err = ledger_segz_encode(segment_no, image, n, &b);
+        err = encode(segment_no, image, n, pace, &b);
     free(image);
     if (err == ERR_OK)
         err = store_file_replace(l->deps.disk, path, buf_bytes(&b));
     buf_fini(&b);
-    if (err == ERR_OK)
-        err = ledger_segz_verify(
-            l, segment_no); /* reads back what the disk has, against the hash of the original */
+    if (err == ERR_OK) /* reads back what the disk has, against the hash of the original */
+        err = verify(l, segment_no, pace);
     if (err == ERR_OK)
         err = store_journal_drop(l->sink->journal, segment_no, true);
     return err;

@@ -34,6 +34,12 @@ struct keeper {
     size_t next_scrub;
 };
 
+/* Packing and reading again take long; the writer must not wait for either. */
+static void pace(void *ledger) RT_BLOCKS
+{
+    keep_spare(ledger);
+}
+
 /* A generation that is still in memory must not have its segment packed under it: reads go by position, which stays. */
 static bool pack_one(struct ledger *l, struct keeper *k) RT_BLOCKS
 {
@@ -53,7 +59,7 @@ static bool pack_one(struct ledger *l, struct keeper *k) RT_BLOCKS
             continue;
         store_journal_segment_path(path, dir, v[i].segment_no);
         if (store_disk_stat(l->deps.disk, path, &st) == ERR_OK) {
-            enum err err = ledger_segz_pack(l, v[i].segment_no);
+            enum err err = ledger_segz_pack(l, v[i].segment_no, (struct ledger_pace){pace, l});
             obs_log(l->deps.log, err == ERR_OK ? OBS_INFO : OBS_WARN, "segment_packed",
                     OBS_U64("segment", v[i].segment_no), OBS_ERR(err), OBS_END);
             packed = err == ERR_OK;
@@ -80,7 +86,7 @@ static enum err scrub_pace(void *ctx, const struct store_frame *f, struct store_
 {
     (void)at;
     struct scrub *s = ctx;
-    keep_spare(s->l); /* the writer must not wait for us */
+    pace(s->l);
     s->bytes += f->payload.n + STORE_FRAME_HEADER;
     obs_counter_add(ledger_m_counter(s->l, LEDGER_M_scrub_bytes), f->payload.n + STORE_FRAME_HEADER);
     if (s->l->set.scrub_rate == 0)

@@ -228,6 +228,11 @@ static void i6_what_came_and_went_while_a_job_waited_is_still_known(void **state
     close_memory(&r);
 }
 
+static void count(void *n)
+{
+    ++*(uint64_t *)n;
+}
+
 /* Killed with the checkpoint several segments behind, and those segments packed meanwhile: replay begins in a packed one. */
 static void a_checkpoint_that_lies_in_a_packed_segment_is_replayed(void **state) RT_BLOCKS
 {
@@ -236,6 +241,7 @@ static void a_checkpoint_that_lies_in_a_packed_segment_is_replayed(void **state)
     struct rig r;
     struct ledger_head before, after;
     struct sha256 digest, again;
+    uint64_t asked = 0;
     char id[16];
     open_memory(&r);
     struct core_entry m = mint("m", "acct:a", 1000000);
@@ -254,7 +260,9 @@ static void a_checkpoint_that_lies_in_a_packed_segment_is_replayed(void **state)
     ledger_head_read(r.l, &before);
     ledger_state_digest(r.l->state, &digest);
     for (uint32_t segment = 1; segment <= PACKED; segment++)
-        assert_int_equal(ledger_segz_pack(r.l, segment), ERR_OK);
+        assert_int_equal(ledger_segz_pack(r.l, segment, (struct ledger_pace){count, &asked}), ERR_OK);
+    /* Read, compressed, compared: whoever packs is asked after every chunk of each. */
+    assert_int_equal(asked, PACKED * 3 * (r.l->set.segment_bytes / SEGZ_CHUNK));
     ledger_close(r.l, false);
     assert_int_equal(rig_open(&r), ERR_OK);
     assert_int_equal(ledger_safe_cause(r.l), CAUSE_NONE);
