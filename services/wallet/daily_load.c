@@ -155,7 +155,7 @@ static void next_page(struct load *l)
     }
     l->sent_ns = wallet_now_ns(w);
     wallet_call_begin(w);
-    ledger_client_entries(w->ledger, l->from, PAGE, deadline_in_ms(wallet_config(w)->ledger_rpc_timeout),
+    ledger_client_entries(w->ledger, l->from, PAGE, wallet_in_ms(w, wallet_config(w)->ledger_rpc_timeout),
                           on_entries, l);
 }
 
@@ -191,7 +191,7 @@ static void search(struct load *l)
     l->sent_ns = wallet_now_ns(w);
     wallet_call_begin(w);
     ledger_client_roots(w->ledger, l->low + (l->high - l->low) / 2, 1,
-                        deadline_in_ms(wallet_config(w)->ledger_rpc_timeout), on_roots, l);
+                        wallet_in_ms(w, wallet_config(w)->ledger_rpc_timeout), on_roots, l);
 }
 
 bool wallet_daily_ready(struct wallet *w)

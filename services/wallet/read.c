@@ -83,7 +83,7 @@ static void finish(struct wallet_read *r, enum err e)
 /* Until when one call may take. */
 static struct deadline call_by(struct wallet *w, struct deadline by)
 {
-    return deadline_min(by, deadline_in_ms(wallet_config(w)->ledger_rpc_timeout));
+    return deadline_min(by, wallet_in_ms(w, wallet_config(w)->ledger_rpc_timeout));
 }
 
 static bool may_be_answered_later(const struct ledger_answer *a)
@@ -106,7 +106,7 @@ static bool ask_again(struct wallet_read_item *it, enum wallet_call call, const 
     int64_t pause_ms = wallet_retry_pause_ms(cfg, it->tries);
     if (pause_ms < (int64_t)a->retry_after_s * 1000)
         pause_ms = (int64_t)a->retry_after_s * 1000;
-    if (deadline_left_ms(by) < pause_ms + cfg->retry_jitter + WALLET_SEND_LEFT_MS)
+    if (wallet_left_ms(w, by) < pause_ms + cfg->retry_jitter + WALLET_SEND_LEFT_MS)
         return false;
     it->due = deadline_in_ms(pause_ms);
     if (rt_chan_try_send(w->read_tx, it) != ERR_OK)
@@ -385,7 +385,7 @@ static struct wallet_flight *flight_new(struct wallet *w, struct str account)
         return NULL;
     }
     fl->item = (struct wallet_read_item){.magic = FLIGHT_MAGIC, .w = w};
-    fl->by = deadline_in_ms(wallet_config(w)->request_timeout);
+    fl->by = wallet_in_ms(w, wallet_config(w)->request_timeout);
     memcpy(fl->name, account.p, account.n);
     fl->name_n = account.n;
     return fl;

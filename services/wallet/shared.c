@@ -14,6 +14,25 @@ int64_t wallet_now_ns(const struct wallet *w)
     return clock_mono_ns(svc_clock(w->svc));
 }
 
+struct deadline wallet_in_ms(const struct wallet *w, int64_t ms)
+{
+    return deadline_at_ns(wallet_now_ns(w) + ms * 1000000);
+}
+
+int64_t wallet_left_ms(const struct wallet *w, struct deadline by)
+{
+    if (deadline_is_never(by))
+        return INT64_MAX;
+    int64_t left_ns = by.at_ns - wallet_now_ns(w);
+    return left_ns <= 0 ? 0 : (left_ns - 1) / 1000000 + 1;
+}
+
+struct deadline wallet_wake_at(const struct wallet *w, int64_t until_ns, int64_t most_ms)
+{
+    int64_t left_ns = until_ns - wallet_now_ns(w);
+    return left_ns < most_ms * 1000000 ? deadline_at_ns(os_now_ns() + left_ns) : deadline_in_ms(most_ms);
+}
+
 uint64_t wallet_ledger_now_ms(const struct wallet *w)
 {
     int64_t offset = atomic_load_explicit(&w->ledger_offset_ms, memory_order_relaxed);

@@ -207,6 +207,11 @@ int64_t wallet_retry_pause_ms(const struct wallet_config *cfg, uint64_t tries);
 /* The ledger's clock as far as it is known, unix ms; 0 when it never was. */
 uint64_t wallet_ledger_now_ms(const struct wallet *w);
 int64_t wallet_now_ns(const struct wallet *w);
+/* Time limits count on the service's own clock, as the requests do: from now on, and until then (0 when passed). */
+struct deadline wallet_in_ms(const struct wallet *w, int64_t ms);
+int64_t wallet_left_ms(const struct wallet *w, struct deadline by);
+/* Tasks sleep by the system's clock: until it is until_ns by the service's, but no longer than most_ms. */
+struct deadline wallet_wake_at(const struct wallet *w, int64_t until_ns, int64_t most_ms);
 
 /* ---- calls to the ledger ---- */
 void wallet_call_begin(struct wallet *w);

@@ -70,6 +70,21 @@ void mem_ledger_ingest_fault(struct mem_ledger *f, enum mem_fault fault, int n)
     LOCKED(f, f->ingest_fault = fault, f->ingest_n = n);
 }
 
+void mem_ledger_drive(struct mem_ledger *f, const struct clock *clock)
+{
+    pthread_mutex_lock(&f->m);
+    f->clock = clock;
+    for (struct mem_stalled *s = f->stalled; s && !clock; s = s->next)
+        s->by.at_ns = 0;
+    pthread_cond_signal(&f->c);
+    pthread_mutex_unlock(&f->m);
+}
+
+void mem_ledger_owe(struct mem_ledger *f, size_t connections)
+{
+    f->owing = connections;
+}
+
 void mem_ledger_unit_fault(struct mem_ledger *f, enum mem_fault fault, int n)
 {
     LOCKED(f, f->unit_fault = fault, f->unit_n = n);
@@ -125,6 +140,13 @@ uint64_t mem_ledger_units(struct mem_ledger *f)
     return v;
 }
 
+uint64_t mem_ledger_heads(struct mem_ledger *f)
+{
+    uint64_t v;
+    LOCKED(f, v = f->heads);
+    return v;
+}
+
 uint64_t mem_ledger_ingests(struct mem_ledger *f)
 {
     uint64_t v;
@@ -176,7 +198,7 @@ static void mint(struct mem_ledger *f, const char *idem_id, const char *account,
     struct mem_unit *u = NULL;
     snprintf(id, sizeof id, "id-%s", idem_id);
     struct ledger_entry e = {.id = str_from_c(id),
-                             .ts_ms = mem_ledger__now_ms(),
+                             .ts_ms = mem_ledger__now_ms(f),
                              .kind = LEDGER_MINT,
                              .account = str_from_c(account),
                              .asset = str_from_c(asset),

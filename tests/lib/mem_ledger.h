@@ -2,11 +2,13 @@
  * A ledger in memory behind the ledger client's interface: the same rules (idempotency, nonces per lane, funds, holds,
  * not_after), no disk and no tree, and faults on demand. Roots are a hash chain, so equal sizes have equal roots.
  *
- * Threads     Every function from any thread. Callbacks run on the caller's thread, or on the fake's own when stalled.
+ * Threads     Every function from any thread. Callbacks run on the caller's thread, or on the fake's own when stalled;
+ *             while it is driven, on that of mem_ledger_due().
  */
 #ifndef RON_TESTS_MEM_LEDGER_H
 #define RON_TESTS_MEM_LEDGER_H
 
+#include "base/clock.h"
 #include "ledger_client/ledger_client.h"
 
 struct mem_ledger;
@@ -21,11 +23,19 @@ enum mem_fault {
     MEM_GARBLE,      /* ANSWERED with too few results; it was carried out */
     MEM_DOWN,        /* REFUSED: connection refused */
     MEM_NOT_WRITER,  /* REFUSED: a copy that does not write, and nobody else does */
+    MEM_BAD_REQUEST, /* REFUSED: as if the caller did not know what to say */
 };
 
 struct mem_ledger *mem_ledger_create(void);
 void mem_ledger_destroy(struct mem_ledger *f);
 struct ledger_client *mem_ledger_client(struct mem_ledger *f);
+
+/* Its time is this clock's, and stalled calls whose deadline that clock has passed are answered by mem_ledger_due(). NULL: the
+ * system's again; whatever is stalled is answered at once. */
+void mem_ledger_drive(struct mem_ledger *f, const struct clock *clock);
+void mem_ledger_due(struct mem_ledger *f);
+/* What ledger_client_owing() says. */
+void mem_ledger_owe(struct mem_ledger *f, size_t connections);
 
 /* The next `n` ingest (unit, account) calls have this fault; n < 0: until changed. */
 void mem_ledger_ingest_fault(struct mem_ledger *f, enum mem_fault fault, int n);
@@ -48,6 +58,7 @@ struct money mem_ledger_held(struct mem_ledger *f, const char *account, const ch
 uint64_t mem_ledger_last(struct mem_ledger *f, const char *account, unsigned lane);
 uint64_t mem_ledger_units(struct mem_ledger *f);
 uint64_t mem_ledger_ingests(struct mem_ledger *f); /* requests that reached it */
+uint64_t mem_ledger_heads(struct mem_ledger *f);   /* probes */
 /* issued - burned == sum of available + held, for every asset. */
 bool mem_ledger_conserves(struct mem_ledger *f);
 /* A unit that no wallet made; the second is never told of on the feed: a hole in it. */

@@ -93,7 +93,7 @@ static void do_unit(struct ledger_client *c, struct str idem_id, uint32_t wait_m
     struct mem_unit *u = map_get(&f->units, bytes_of_str(idem_id));
     struct ledger_unit_reply r = {.a = {.outcome = LEDGER_ANSWERED, .status = u ? 200 : 404},
                                   .found = u != NULL,
-                                  .ledger_ms = mem_ledger__now_ms()};
+                                  .ledger_ms = mem_ledger__now_ms(f)};
     if (u)
         r.result = u->result;
     pthread_mutex_unlock(&f->m);
@@ -166,7 +166,7 @@ static void do_entry(struct ledger_client *c, struct str id, struct deadline by,
         struct mem_hold *h = map_get(&f->holds, bytes_of_str(id));
         if (h) {
             info.remaining = h->remaining;
-            info.open = !money_is_zero(h->remaining) && h->entry->hold_until_ms > mem_ledger__now_ms();
+            info.open = !money_is_zero(h->remaining) && h->entry->hold_until_ms > mem_ledger__now_ms(f);
         }
         r.entries = &info;
         r.n_entries = 1;
@@ -235,12 +235,13 @@ static void do_head(struct ledger_client *c, struct deadline by, ledger_head_fn 
 {
     struct mem_ledger *f = mem_of(c);
     pthread_mutex_lock(&f->m);
+    f->heads++;
     if (mem_ledger__spoiled(f, f->read_fault, MEM_CALL_HEAD, (void *)fn, ctx, by))
         return;
     struct ledger_head_reply r = {.a = {.outcome = LEDGER_ANSWERED, .status = 200},
                                   .ready = true,
                                   .head_seq = f->head,
-                                  .ledger_ms = mem_ledger__now_ms(),
+                                  .ledger_ms = mem_ledger__now_ms(f),
                                   .root = f->root};
     if (f->forked)
         r.root.b[0] ^= 1;
@@ -299,6 +300,11 @@ static void do_consistency(struct ledger_client *c, uint64_t from, uint64_t to, 
     do_proof(c, from, to, by, fn, ctx);
 }
 
+static size_t do_owing(struct ledger_client *c)
+{
+    return mem_of(c)->owing;
+}
+
 const struct ledger_client_ops mem_ledger__ops = {
     do_ingest,      do_unit, do_account, do_entry,     do_entries, do_roots, do_proof,
-    do_consistency, do_head, do_feed,    do_feed_stop, do_close,   NULL};
+    do_consistency, do_head, do_feed,    do_feed_stop, do_close,   do_owing};

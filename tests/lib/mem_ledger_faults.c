@@ -52,28 +52,53 @@ static void answer_lost(enum mem_call call, void *fn, void *ctx, const struct le
     }
 }
 
+/* f->m held: one whose time is up, off the list; and when the next one is due. */
+static struct mem_stalled *take_due(struct mem_ledger *f, int64_t now_ns, int64_t *out_next_ns)
+{
+    *out_next_ns = INT64_MAX;
+    for (struct mem_stalled **at = &f->stalled; *at; at = &(*at)->next) {
+        struct mem_stalled *s = *at;
+        if (s->by.at_ns <= now_ns) {
+            *at = s->next;
+            return s;
+        }
+        if (s->by.at_ns < *out_next_ns)
+            *out_next_ns = s->by.at_ns;
+    }
+    return NULL;
+}
+
+/* f->m held; released meanwhile. */
+static void answer_due(struct mem_ledger *f, struct mem_stalled *s)
+{
+    pthread_mutex_unlock(&f->m);
+    answer_lost(s->call, s->fn, s->ctx, &lost);
+    free(s);
+    pthread_mutex_lock(&f->m);
+}
+
+void mem_ledger_due(struct mem_ledger *f)
+{
+    struct mem_stalled *due;
+    int64_t next;
+    pthread_mutex_lock(&f->m);
+    while ((due = take_due(f, clock_mono_ns(f->clock), &next)))
+        answer_due(f, due);
+    pthread_mutex_unlock(&f->m);
+}
+
 void *mem_ledger__run_stalled(void *arg)
 {
     struct mem_ledger *f = arg;
     pthread_mutex_lock(&f->m);
     while (!f->stop || f->stalled) {
         int64_t next = INT64_MAX;
-        struct mem_stalled **at = &f->stalled, *due = NULL;
-        for (; *at; at = &(*at)->next) {
-            if ((*at)->by.at_ns <= os_now_ns() || f->stop) {
-                due = *at;
-                *at = due->next;
-                break;
-            }
-            if ((*at)->by.at_ns < next)
-                next = (*at)->by.at_ns;
-        }
-        if (due) {
-            pthread_mutex_unlock(&f->m);
-            answer_lost(due->call, due->fn, due->ctx, &lost);
-            free(due);
-            pthread_mutex_lock(&f->m);
-        } else if (next == INT64_MAX)
+        struct mem_stalled *due = NULL;
+        if (!f->clock || f->stop)
+            due = take_due(f, f->stop ? INT64_MAX : os_now_ns(), &next);
+        if (due)
+            answer_due(f, due);
+        else if (next == INT64_MAX)
             pthread_cond_wait(&f->c, &f->m);
         else {
             struct timespec ts = {next / 1000000000, next % 1000000000};
@@ -103,6 +128,9 @@ bool mem_ledger__spoiled(struct mem_ledger *f, enum mem_fault fault, enum mem_ca
     if (fault == MEM_NOT_WRITER)
         a = (struct ledger_answer){
             .outcome = LEDGER_REFUSED, .err = ERR_NOT_WRITER, .status = 503, .code = STR("not_writer")};
+    if (fault == MEM_BAD_REQUEST)
+        a = (struct ledger_answer){
+            .outcome = LEDGER_REFUSED, .err = ERR_BAD_REQUEST, .status = 400, .code = STR("bad_request")};
     pthread_mutex_unlock(&f->m);
     answer_lost(call, fn, ctx, &a);
     return true;

@@ -70,10 +70,12 @@ struct mem_ledger {
     pthread_cond_t c;
     pthread_t thread;
     bool stop, feed_on;
+    const struct clock *clock; /* NULL: the system's */
+    _Atomic size_t owing;
     struct map rows, lanes, units, entries, holds;
     struct mem_unit **by_seq;
     size_t n_seq, cap_seq;
-    uint64_t head, ingests, n_units;
+    uint64_t head, ingests, heads, n_units;
     struct sha256 root;
     struct money issued, burned;
     enum mem_fault ingest_fault, unit_fault, account_fault, read_fault;
@@ -86,7 +88,7 @@ struct mem_ledger {
     pthread_mutex_t feed_m; /* held while a feed's callback runs */
 };
 
-uint64_t mem_ledger__now_ms(void);
+uint64_t mem_ledger__now_ms(const struct mem_ledger *f);
 
 /* Rules: with f->m held. */
 struct mem_row *mem_ledger__row(struct mem_ledger *f, struct str account, struct str asset);

@@ -7,9 +7,11 @@
 #include "base/check.h"
 #include "mem_ledger_internal.h"
 
-uint64_t mem_ledger__now_ms(void)
+uint64_t mem_ledger__now_ms(const struct mem_ledger *f)
 {
     struct timespec ts;
+    if (f->clock)
+        return (uint64_t)clock_wall_ms(f->clock);
     clock_gettime(CLOCK_REALTIME, &ts);
     return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
 }
@@ -74,7 +76,7 @@ static enum err check(struct mem_ledger *f, const struct ledger_entry *e, struct
             return r->reason;
         }
     }
-    if (e->kind == LEDGER_HOLD && e->hold_until_ms && e->hold_until_ms <= mem_ledger__now_ms()) {
+    if (e->kind == LEDGER_HOLD && e->hold_until_ms && e->hold_until_ms <= mem_ledger__now_ms(f)) {
         reject(r, ERR_BAD_HOLD_UNTIL, details, NULL, NULL);
         return r->reason;
     }
@@ -84,7 +86,7 @@ static enum err check(struct mem_ledger *f, const struct ledger_entry *e, struct
             reject(r, ERR_REF_NOT_FOUND, details, NULL, NULL);
         else if (money_is_zero(h->remaining))
             reject(r, ERR_HOLD_CLOSED, details, "why", "spent");
-        else if (h->entry->hold_until_ms <= mem_ledger__now_ms())
+        else if (h->entry->hold_until_ms <= mem_ledger__now_ms(f))
             reject(r, ERR_HOLD_CLOSED, details, "why", "expired");
         else if (money_cmp(h->remaining, e->amount) < 0)
             reject(r, ERR_AMOUNT_EXCEEDS, details, NULL, NULL);
@@ -195,7 +197,7 @@ static void record(struct mem_ledger *f, const struct ledger_unit *in, struct me
     }
     f->n_units++;
     struct str meta = dup(u, str_of_bytes(in->meta));
-    u->ledger_ms = mem_ledger__now_ms();
+    u->ledger_ms = mem_ledger__now_ms(f);
     u->result = (struct ledger_result){.idem_id = dup(u, in->idem_id),
                                        .status = LEDGER_COMMITTED,
                                        .seq_start = f->head - in->n_entries + 1,
@@ -226,7 +228,7 @@ void mem_ledger__judge(struct mem_ledger *f, const struct ledger_unit *in, struc
         r->n_entries = 0;
     } else if (known)
         reject(r, ERR_CONFLICT, details, NULL, NULL);
-    else if (in->not_after_ms && mem_ledger__now_ms() > in->not_after_ms)
+    else if (in->not_after_ms && mem_ledger__now_ms(f) > in->not_after_ms)
         reject(r, ERR_EXPIRED, details, NULL, NULL);
     else {
         for (size_t i = 0; i < in->n_entries && e == ERR_OK; i++)

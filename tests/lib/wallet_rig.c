@@ -82,7 +82,7 @@ static void start(struct wallet_rig *r, const char *const *flags, size_t n)
                               .flags = flags,
                               .flag_count = n,
                               .quiet = true,
-                              .clock = r->clock,
+                              .clock = r->driven ? &r->clock.clock : NULL,
                               .wiring = mem_ledger_client(r->ledger)};
     enum err e = svc_open(&wallet_svc, &opt, &r->svc);
     if (e == ERR_OK)
@@ -104,17 +104,11 @@ void rig_await_ready(struct wallet_rig *r, bool ready)
     free(a);
 }
 
-void wallet_rig_open(struct wallet_rig *r, const char *const *flags, size_t n)
-{
-    wallet_rig_open_at(r, flags, n, NULL);
-}
-
-void wallet_rig_open_at(struct wallet_rig *r, const char *const *flags, size_t n, const struct clock *clock)
+static void prepare(struct wallet_rig *r)
 {
     const char *why = "";
     struct buf token;
     memset(r, 0, sizeof *r);
-    r->clock = clock;
     strcpy(r->dir, "/tmp/ron-wallet-XXXXXX");
     CHECK(mkdtemp(r->dir));
     snprintf(r->root, sizeof r->root, "%s/ron-data", r->dir);
@@ -123,8 +117,52 @@ void wallet_rig_open_at(struct wallet_rig *r, const char *const *flags, size_t n
     CHECK(svc_data_operator_token(r->data, &token) == ERR_OK);
     r->token[token.n] = 0;
     r->ledger = mem_ledger_create();
+}
+
+void wallet_rig_open(struct wallet_rig *r, const char *const *flags, size_t n)
+{
+    prepare(r);
     start(r, flags, n);
     rig_await_ready(r, true);
+}
+
+void wallet_rig_open_driven(struct wallet_rig *r, const char *const *flags, size_t n)
+{
+    const char *all[8] = {"http.threads=1"};
+    CHECK(n < 8);
+    for (size_t i = 0; i < n; i++)
+        all[1 + i] = flags[i];
+    prepare(r);
+    clock_manual_init(&r->clock, clock_wall_ms(clock_real()));
+    r->clock.mono_ns = clock_mono_ns(clock_real());
+    r->driven = true;
+    mem_ledger_drive(r->ledger, &r->clock.clock);
+    start(r, all, 1 + n);
+    rig_await_ready(r, true);
+}
+
+int64_t rig_now_ns(const struct wallet_rig *r)
+{
+    return clock_mono_ns(&r->clock.clock);
+}
+
+/* Two answers: what was due when the first was asked for has happened when the second came. One loop serves all. */
+void rig_settle(struct wallet_rig *r)
+{
+    for (int i = 0; i < 2; i++) {
+        struct raw_response x;
+        raw_once((uint16_t)svc_port(r->svc),
+                 "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", &x);
+        CHECK(x.status == 200);
+        raw_free(&x);
+    }
+}
+
+void rig_move_to(struct wallet_rig *r, int64_t since_ns, int64_t ms)
+{
+    clock_manual_advance_ns(&r->clock, since_ns + ms * 1000000 - rig_now_ns(r));
+    rig_settle(r);
+    mem_ledger_due(r->ledger);
 }
 
 int wallet_rig_stop(struct wallet_rig *r)
@@ -146,6 +184,13 @@ void wallet_rig_restart(struct wallet_rig *r, const char *const *flags, size_t n
 void wallet_rig_close(struct wallet_rig *r)
 {
     char command[128];
+    if (r->driven) { /* nobody moves the clock any more */
+        mem_ledger_ingest_fault(r->ledger, MEM_OK, 0);
+        mem_ledger_unit_fault(r->ledger, MEM_OK, 0);
+        mem_ledger_account_fault(r->ledger, MEM_OK, 0);
+        mem_ledger_read_fault(r->ledger, MEM_OK);
+        mem_ledger_drive(r->ledger, NULL);
+    }
     if (r->svc)
         svc_close(r->svc);
     mem_ledger_destroy(r->ledger);
@@ -203,6 +248,31 @@ double rig_metric(struct wallet_rig *r, const char *name, const char *labels)
     double sum = metric_sum(t.p, name, labels);
     free(t.p);
     return sum;
+}
+
+void rig_await_metric(struct wallet_rig *r, const char *name, const char *labels, double at_least)
+{
+    struct deadline by = deadline_in_ms(30000);
+    double last;
+    while ((last = rig_metric(r, name, labels)) < at_least)
+        if (deadline_passed(by)) {
+            fprintf(stderr, "%s{%s} is %g, not %g\n", name, labels, last, at_least);
+            abort();
+        }
+}
+
+void rig_ask(struct wallet_rig *r, struct raw_conn *c, const char *method, const char *path,
+             const char *key, const char *body)
+{
+    char text[8192];
+    raw_connect(c, (uint16_t)svc_port(r->svc));
+    int n = snprintf(text, sizeof text,
+                     "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s%s%s"
+                     "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+                     method, path, r->token, key ? "Idempotency-Key: " : "", key ? key : "",
+                     key ? "\r\n" : "", strlen(body), body);
+    CHECK(n > 0 && (size_t)n < sizeof text);
+    raw_send(c, text, (size_t)n);
 }
 
 const char *rig_member(const struct rig_answer *a, const char *name, char out[256])

@@ -30,7 +30,9 @@ static void sample(struct wallet *w)
     obs_gauge_set(obs_gauge_nth(w->m[WALLET_M_breaker_state], 0),
                   (double)rt_breaker_state(&w->breaker, now));
     int64_t heard = (int64_t)os_a64_load(&w->feed_ns, memory_order_relaxed);
-    obs_gauge_set(obs_gauge(w->m[WALLET_M_feed_age]), heard ? (double)(now - heard) / 1e9 : 0);
+    if (!heard) /* never: as old as we are */
+        heard = w->started_ns;
+    obs_gauge_set(obs_gauge(w->m[WALLET_M_feed_age]), (double)(now - heard) / 1e9);
 }
 
 enum err wallet_metrics_run(struct rt_task *self, void *arg)

@@ -92,7 +92,7 @@ static void probe(struct wallet *w)
     p->decides = rt_breaker_state(&w->breaker, p->sent_ns) == RT_BREAKER_HALF_OPEN &&
                  rt_breaker_allow(&w->breaker, p->sent_ns);
     wallet_call_begin(w);
-    ledger_client_head(w->ledger, deadline_in_ms(wallet_config(w)->probe_timeout), on_head, p);
+    ledger_client_head(w->ledger, wallet_in_ms(w, wallet_config(w)->probe_timeout), on_head, p);
 }
 
 enum err wallet_prober_run(struct rt_task *self, void *arg)

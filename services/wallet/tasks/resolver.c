@@ -65,7 +65,7 @@ static void look(struct wallet *w, struct wallet_job *j)
     j->look_at_ns = wallet_now_ns(w);
     wallet_call_begin(w);
     ledger_client_unit(w->ledger, str_of(j->idem_id, WALLET_IDEM_ID_CHARS - 1), wait_ms,
-                       deadline_in_ms(rpc_ms + wait_ms), on_unit, j);
+                       wallet_in_ms(w, rpc_ms + wait_ms), on_unit, j);
 }
 
 static void looked(struct wallet *w, struct wallet_job *j)
@@ -128,9 +128,7 @@ enum err wallet_resolver_run(struct rt_task *self, void *arg)
         if (rt_chan_is_closed(r->doubt) && r->outstanding == 0)
             return ERR_OK;
         struct heap_node *top = r->outstanding < LOOKS_AT_ONCE ? heap_top(&r->waiting) : NULL;
-        struct deadline by = deadline_in_ms(BEAT_MS);
-        if (top)
-            by = deadline_min(by, deadline_at_ns(job_of(top)->look_at_ns));
+        struct deadline by = wallet_wake_at(w, top ? job_of(top)->look_at_ns : OS_NEVER, BEAT_MS);
         if (rt_bell_wait(&r->bell, noted, by) == ERR_CANCELED)
             return ERR_CANCELED;
     }

@@ -62,7 +62,7 @@ enum freeze { FREEZE_SEND, FREEZE_GONE, FREEZE_LATE };
 static enum freeze freeze(struct wallet_worker *k, struct wallet_job *j)
 {
     struct wallet_shard *s = &k->w->shards[j->shard];
-    int64_t left_ms = deadline_left_ms(j->by);
+    int64_t left_ms = wallet_left_ms(k->w, j->by);
     uint64_t ledger_ms = wallet_ledger_now_ms(k->w);
     rt_lock_take(&s->idem_lock);
     enum freeze f = j->phase == WALLET_CANCELED                   ? FREEZE_GONE
@@ -118,7 +118,7 @@ static void send_batch(struct wallet_worker *k, struct wallet_batch *b)
     obs_gauge_add(obs_gauge(w->m[WALLET_M_worker_inflight]), 1);
     wallet_call_begin(w);
     ledger_client_ingest(w->ledger, &(struct ledger_ingest){.units = k->units, .n_units = b->n},
-                         deadline_in_ms(wallet_config(w)->ledger_rpc_timeout), on_ingest, b);
+                         wallet_in_ms(w, wallet_config(w)->ledger_rpc_timeout), on_ingest, b);
 }
 
 static void give_up(struct wallet_worker *k, struct wallet_job *j);
@@ -256,7 +256,7 @@ static void try_again(struct wallet_worker *k, struct wallet_job *j)
     int64_t ms = wallet_retry_pause_ms(cfg, j->tries);
     ms += cfg->retry_jitter ? rng_between(&k->rng, 0, cfg->retry_jitter) : 0;
     j->retry_reason = j->said.reason;
-    if (j->tries >= cfg->retry_max_tries || deadline_left_ms(j->by) < ms + WALLET_SEND_LEFT_MS) {
+    if (j->tries >= cfg->retry_max_tries || wallet_left_ms(k->w, j->by) < ms + WALLET_SEND_LEFT_MS) {
         give_up(k, j);
         return;
     }
@@ -511,9 +511,8 @@ enum err wallet_worker_run(struct rt_task *self, void *arg)
             continue;
         if (wallet_worker_ended(k))
             return ERR_OK;
-        int64_t next = wallet_chains_next_ns(&k->chains, wallet_now_ns(w));
-        struct deadline by =
-            deadline_min(deadline_in_ms(BEAT_MS), deadline_at_ns(k->spare ? next : OS_NEVER));
+        int64_t next = k->spare ? wallet_chains_next_ns(&k->chains, wallet_now_ns(w)) : OS_NEVER;
+        struct deadline by = wallet_wake_at(w, next, BEAT_MS);
         if (rt_bell_wait(&k->bell, noted, by) == ERR_CANCELED) {
             if (svc_draining(w->svc))
                 abandon(k);
