@@ -169,6 +169,40 @@ void client_print_raw(const struct client_answer *a)
         putchar('\n');
 }
 
+/* What is wrong with a member of a request, in words; NULL for a reason that has none. */
+static const char *in_words(const char *reason)
+{
+    static const char *const words[][2] = {
+        {"unknown", "is not known here"},  {"missing", "is missing"},
+        {"type", "is of the wrong type"},  {"range", "is out of range"},
+        {"pattern", "is not well-formed"}, {"duplicate", "is there twice"},
+    };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strcmp(reason, words[i][0]) == 0)
+            return words[i][1];
+    return NULL;
+}
+
+/* A problem as one sentence. What it says about one member is put into words, other details follow as they came. */
+static void say_problem(struct cmd_ctx *ctx, const struct client_answer *a, int status)
+{
+    json_t *details = json_object_get(a->json, "details");
+    const char *why =
+        *client_str(a->json, "detail") ? client_str(a->json, "detail") : client_str(a->json, "title");
+    const char *member = client_str(details, "member"), *words = in_words(client_str(details, "reason"));
+    if (words && *member && json_object_size(details) == 2) {
+        size_t n = strlen(member);
+        bool named = strncmp(why, member, n) == 0 && why[n] == ':'; /* "topic: pattern" says it less well */
+        cmd_fail(ctx, status, "%s%s%s %s (%d %s)", named ? "" : why, named ? "" : ": ", member, words,
+                 a->status, client_str(a->json, "code"));
+        return;
+    }
+    char *rest = json_dumps(details, JSON_COMPACT | JSON_ENCODE_ANY);
+    cmd_fail(ctx, status, "%s (%d %s)%s%s", why, a->status, client_str(a->json, "code"), rest ? " " : "",
+             rest ? rest : "");
+    free(rest);
+}
+
 int client_finish(struct cmd_ctx *ctx, struct client_answer *a, int status)
 {
     if (a->err == ERR_REFUSED)
@@ -179,14 +213,9 @@ int client_finish(struct cmd_ctx *ctx, struct client_answer *a, int status)
         cmd_fail(ctx, status, "no answer (%s)", err_title(a->err));
     else if (cmd_global(ctx)->json)
         client_print_raw(a);
-    else if (*client_str(a->json, "code")) {
-        char *details = json_dumps(json_object_get(a->json, "details"), JSON_COMPACT | JSON_ENCODE_ANY);
-        const char *why =
-            *client_str(a->json, "detail") ? client_str(a->json, "detail") : client_str(a->json, "title");
-        cmd_fail(ctx, status, "%s (%d %s)%s%s", why, a->status, client_str(a->json, "code"),
-                 details ? " " : "", details ? details : "");
-        free(details);
-    } else
+    else if (*client_str(a->json, "code"))
+        say_problem(ctx, a, status);
+    else
         cmd_fail(ctx, status, "the service answered %d", a->status);
     client_free(a);
     return status;

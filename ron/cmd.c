@@ -1,7 +1,7 @@
 /*
- * Parsing and dispatch. In steps: global flags may stand anywhere; the first word is the noun, the second the
- * verb if the group has one by that name; everything else is checked against the command's flag table before
- * the command runs, so that a command never sees a flag it does not know.
+ * Parsing and dispatch. In steps: the flags of every command may stand anywhere; the first word is the noun, the
+ * second the verb if the group has one by that name; everything else is checked against the command's flag table
+ * before the command runs, so that a command never sees a flag it does not know.
  */
 #include "ron/cmd.h"
 
@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "ron/nearest.h"
 #include "ron/serve.h"
 
 #define FLAGS_MAX 32
@@ -128,51 +129,6 @@ int cmd_fail(const struct cmd_ctx *ctx, int code, const char *fmt, ...)
     return code;
 }
 
-/* Edit distance, small strings only: good enough to find the command somebody meant. */
-static int distance(const char *a, const char *b)
-{
-    size_t n = strlen(a), m = strlen(b);
-    int row[64];
-    if (n >= 63 || m >= 63)
-        return 99;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = (int)j;
-    for (size_t i = 1; i <= n; i++) {
-        int diagonal = row[0];
-        row[0] = (int)i;
-        for (size_t j = 1; j <= m; j++) {
-            int up = row[j];
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            if (up + 1 < best)
-                best = up + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
-            row[j] = best;
-            diagonal = up;
-        }
-    }
-    return row[m];
-}
-
-struct nearest {
-    const char *word, *best;
-    int best_distance;
-};
-
-static void nearest_offer(struct nearest *n, const char *candidate)
-{
-    int d = candidate ? distance(n->word, candidate) : 99;
-    if (d < n->best_distance) {
-        n->best_distance = d;
-        n->best = candidate;
-    }
-}
-
-static struct nearest nearest_to(const char *word)
-{
-    return (struct nearest){.word = word, .best = NULL, .best_distance = (int)strlen(word) / 2 + 2};
-}
-
 static const struct cmd_group *find_group(const char *noun)
 {
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
@@ -249,9 +205,10 @@ static void help_group(const struct cmd_group *group)
 
 static void help_cmd(const struct cmd_group *group, const struct cmd *c)
 {
-    printf("ron %s%s%s: %s\n\nusage: ron %s%s%s %s%s\n", group->noun, c->verb ? " " : "",
-           c->verb ? c->verb : "", c->summary, group->noun, c->verb ? " " : "", c->verb ? c->verb : "",
-           c->args ? c->args : "", c->flags && c->flags->name ? " [--flags]" : "");
+    char usage[96];
+    synopsis(group, c, usage, sizeof usage);
+    printf("ron %s%s%s: %s\n\nusage: ron %s%s\n", group->noun, c->verb ? " " : "", c->verb ? c->verb : "",
+           c->summary, usage, c->flags && c->flags->name ? " [--flags]" : "");
     if (c->flags && c->flags->name) {
         puts("\nflags:");
         print_flags(c->flags);
@@ -260,6 +217,16 @@ static void help_cmd(const struct cmd_group *group, const struct cmd *c)
     print_flags(global_flags);
     if (c->examples)
         printf("\nexamples:\n%s\n", c->examples);
+}
+
+bool cmd_parse_base_port(const char *text, int *out)
+{
+    char *end = NULL;
+    long port = strtol(text, &end, 10);
+    if (end == text || *end || port < 1 || port > 65000)
+        return false;
+    *out = (int)port;
+    return true;
 }
 
 static int set_global(struct cmd_ctx *ctx, const char *name, const char *value)
@@ -277,12 +244,9 @@ static int set_global(struct cmd_ctx *ctx, const char *name, const char *value)
     else if (strcmp(name, "help") == 0)
         ctx->help = true;
     else if (strcmp(name, "base-port") == 0) {
-        char *end = NULL;
-        long port = strtol(value, &end, 10);
-        if (end == value || *end || port < 1 || port > 65000)
+        if (!cmd_parse_base_port(value, &ctx->global.base_port))
             return cmd_fail(ctx, CMD_USAGE, "--base-port takes a port number from 1 to 65000, not '%s'",
                             value);
-        ctx->global.base_port = (int)port;
     } else
         UNREACHABLE();
     return CMD_OK;
@@ -326,39 +290,62 @@ static int take_flag(struct cmd_ctx *ctx, int argc, char **argv, int *io_index)
     return CMD_OK;
 }
 
-static void globals_from_environment(struct cmd_global *g)
+static int globals_from_environment(struct cmd_ctx *ctx)
 {
+    struct cmd_global *g = &ctx->global;
     const char *port = getenv("RON_BASE_PORT");
     g->data = getenv("RON_DATA") ? getenv("RON_DATA") : "ron-data";
     g->config = getenv("RON_CONFIG");
     g->token = getenv("RON_TOKEN");
-    g->base_port = port && atoi(port) > 0 ? atoi(port) : 7400;
+    g->base_port = 7400;
     g->color = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
+    if (port && *port && !cmd_parse_base_port(port, &g->base_port))
+        return cmd_fail(ctx, CMD_USAGE, "RON_BASE_PORT is a port number from 1 to 65000, not '%s'", port);
+    return CMD_OK;
+}
+
+static void add_word(char *list, size_t room, const char *word)
+{
+    size_t n = strlen(list);
+    snprintf(list + n, room - n, "%s%s", n ? ", " : "", word);
 }
 
 static int unknown_noun(const struct cmd_ctx *ctx, const char *noun)
 {
     struct nearest near = nearest_to(noun);
-    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
+    char list[512] = "";
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
         nearest_offer(&near, groups[i]->noun);
+        add_word(list, sizeof list, groups[i]->noun);
+    }
     return near.best
                ? cmd_fail(ctx, CMD_USAGE, "there is no command '%s'; did you mean '%s'?", noun, near.best)
-               : cmd_fail(ctx, CMD_USAGE, "there is no command '%s' (ron help lists them)", noun);
+               : cmd_fail(ctx, CMD_USAGE, "there is no command '%s', nor one like it: %s (ron help)", noun,
+                          list);
 }
 
 static int unknown_verb(const struct cmd_ctx *ctx, const char *verb)
 {
     struct nearest near = nearest_to(verb);
+    char list[512] = "";
     for (const struct cmd *c = ctx->group->commands; c && c->run; c++)
-        nearest_offer(&near, c->verb);
+        if (c->verb) {
+            nearest_offer(&near, c->verb);
+            add_word(list, sizeof list, c->verb);
+        }
     return near.best ? cmd_fail(ctx, CMD_USAGE, "there is no '%s'; did you mean '%s'?", verb, near.best)
-                     : cmd_fail(ctx, CMD_USAGE, "there is no '%s' (ron help %s lists them)", verb,
-                                ctx->group->noun);
+                     : cmd_fail(ctx, CMD_USAGE, "there is no '%s', nor one like it: %s (ron help %s)", verb,
+                                list, ctx->group->noun);
+}
+
+static bool asks_for_help(const char *arg)
+{
+    return strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0;
 }
 
 static int run_help(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    if (argc == 0) {
+    if (argc == 0 || asks_for_help(argv[0]) || strcmp(argv[0], "help") == 0) {
         help_all();
         return CMD_OK;
     }
@@ -366,6 +353,8 @@ static int run_help(struct cmd_ctx *ctx, int argc, char **argv)
     if (!group)
         return unknown_noun(ctx, argv[0]);
     ctx->group = group;
+    if (argc > 1 && asks_for_help(argv[1]))
+        argc = 1;
     const struct cmd *c = find_cmd(group, argc > 1 ? argv[1] : NULL);
     if (argc > 1 && !c)
         return unknown_verb(ctx, argv[1]);
@@ -376,62 +365,102 @@ static int run_help(struct cmd_ctx *ctx, int argc, char **argv)
     return CMD_OK;
 }
 
-int cmd_main(int argc, char **argv)
+/* Where the first word stands behind flags that every command has; argc when other flags come first, or nothing. */
+static int first_word(int argc, char **argv, int from)
 {
-    struct cmd_ctx ctx = {0};
-    char *args[ARGS_MAX];
-    int arg_count = 0, status;
-
-    globals_from_environment(&ctx.global);
-    if (argc > 1 && argv[1][0] != '-') {
-        if (strcmp(argv[1], "help") == 0)
-            return run_help(&ctx, argc - 2, argv + 2);
-        ctx.group = find_group(argv[1]);
-        if (!ctx.group)
-            return unknown_noun(&ctx, argv[1]);
-    } else if (argc == 1 || strcmp(argv[1], "--help") == 0) {
-        help_all();
-        return argc == 1 ? CMD_USAGE : CMD_OK;
-    } else if (strcmp(argv[1], "--version") == 0) {
-        ctx.group = find_group("version");
-    } else
-        return cmd_fail(&ctx, CMD_USAGE, "the command comes first: ron <command> [--flags] (ron help)");
-
-    int next = 2;
-    bool has_verb = next < argc && argv[next][0] != '-' && find_cmd(ctx.group, argv[next]) != NULL;
-    ctx.cmd = find_cmd(ctx.group, has_verb ? argv[next] : NULL);
-    if (has_verb)
-        next++;
-
-    /* `ron ledger` and `ron ledger --flags` run the service; its flags are its configuration keys. */
-    if (!ctx.cmd && ctx.group->service && (next == argc || argv[next][0] == '-') &&
-        !(next < argc && strcmp(argv[next], "--help") == 0))
-        return serve_one(ctx.group->service, argc - 2, argv + 2, &ctx.global);
-    if (!ctx.cmd) {
-        if (next < argc && argv[next][0] != '-')
-            return unknown_verb(&ctx, argv[next]);
-        help_group(ctx.group);
-        return next < argc ? CMD_OK : CMD_USAGE;
+    for (int i = from; i < argc; i++) {
+        if (argv[i][0] != '-')
+            return i;
+        const char *name = argv[i] + (strncmp(argv[i], "--", 2) == 0 ? 2 : 0);
+        const struct cmd_flag *flag = find_flag(global_flags, name, strcspn(name, "="));
+        if (!flag)
+            return argc;
+        if (flag->kind == CMD_VALUE && !strchr(name, '='))
+            i++;
     }
+    return argc;
+}
 
+/* Everything but the verb, against the command's own flags. */
+static int run_cmd(struct cmd_ctx *ctx, int argc, char **argv, int from, int verb_at)
+{
+    char *args[ARGS_MAX], usage[96];
+    int arg_count = 0, status;
     bool flags_over = false;
-    for (int i = next; i < argc; i++) {
+    for (int i = from; i < argc; i++) {
+        if (i == verb_at)
+            continue;
         if (!flags_over && strcmp(argv[i], "--") == 0) {
             flags_over = true;
+        } else if (!flags_over && asks_for_help(argv[i])) {
+            ctx->help = true;
         } else if (!flags_over && strncmp(argv[i], "--", 2) == 0) {
-            if ((status = take_flag(&ctx, argc, argv, &i)) != CMD_OK)
+            if ((status = take_flag(ctx, argc, argv, &i)) != CMD_OK)
                 return status;
         } else if (arg_count == ARGS_MAX) {
-            return cmd_fail(&ctx, CMD_USAGE, "too many arguments");
+            return cmd_fail(ctx, CMD_USAGE, "too many arguments");
         } else
             args[arg_count++] = argv[i];
     }
-    if (ctx.help) {
-        help_cmd(ctx.group, ctx.cmd);
+    if (ctx->help) {
+        help_cmd(ctx->group, ctx->cmd);
         return CMD_OK;
     }
-    if (arg_count < ctx.cmd->args_min || (ctx.cmd->args_max >= 0 && arg_count > ctx.cmd->args_max))
-        return cmd_fail(&ctx, CMD_USAGE, "usage: ron %s%s%s %s", ctx.group->noun, ctx.cmd->verb ? " " : "",
-                        ctx.cmd->verb ? ctx.cmd->verb : "", ctx.cmd->args ? ctx.cmd->args : "");
-    return ctx.cmd->run(&ctx, arg_count, args);
+    synopsis(ctx->group, ctx->cmd, usage, sizeof usage);
+    if (arg_count < ctx->cmd->args_min)
+        return cmd_fail(ctx, CMD_USAGE, "something is missing; usage: ron %s", usage);
+    if (ctx->cmd->args_max >= 0 && arg_count > ctx->cmd->args_max)
+        return cmd_fail(ctx, CMD_USAGE, "'%s' is too much; usage: ron %s", args[ctx->cmd->args_max], usage);
+    return ctx->cmd->run(ctx, arg_count, args);
+}
+
+/* A noun without a verb, and no command by that name alone. */
+RT_BLOCKS
+static int run_bare_noun(struct cmd_ctx *ctx, int argc, char **argv, int from)
+{
+    bool help = false;
+    for (int i = from; i < argc; i++)
+        help = help || asks_for_help(argv[i]);
+    /* `ron ledger` and `ron ledger --flags` run the service; its flags are its configuration keys. */
+    if (ctx->group->service && !help)
+        return serve_one(ctx->group->service, argc - from, argv + from, &ctx->global);
+    help_group(ctx->group);
+    return help ? CMD_OK : CMD_USAGE;
+}
+
+int cmd_main(int argc, char **argv)
+{
+    struct cmd_ctx ctx = {0};
+    int noun_at = 1, status = globals_from_environment(&ctx);
+
+    if (status != CMD_OK)
+        return status;
+    for (; noun_at < argc && argv[noun_at][0] == '-'; noun_at++) {
+        if (asks_for_help(argv[noun_at])) {
+            help_all();
+            return CMD_OK;
+        }
+        if (strcmp(argv[noun_at], "--version") == 0)
+            return (ctx.cmd = find_cmd(ctx.group = find_group("version"), NULL))->run(&ctx, 0, NULL);
+        if (strncmp(argv[noun_at], "--", 2) != 0)
+            return cmd_fail(&ctx, CMD_USAGE, "unknown flag %s (ron help)", argv[noun_at]);
+        if ((status = take_flag(&ctx, argc, argv, &noun_at)) != CMD_OK)
+            return status;
+    }
+    if (noun_at >= argc) {
+        help_all();
+        return CMD_USAGE;
+    }
+    if (strcmp(argv[noun_at], "help") == 0)
+        return run_help(&ctx, argc - noun_at - 1, argv + noun_at + 1);
+    ctx.group = find_group(argv[noun_at]);
+    if (!ctx.group)
+        return unknown_noun(&ctx, argv[noun_at]);
+
+    int from = noun_at + 1, word_at = first_word(argc, argv, from);
+    bool has_verb = word_at < argc && find_cmd(ctx.group, argv[word_at]) != NULL;
+    ctx.cmd = find_cmd(ctx.group, has_verb ? argv[word_at] : NULL);
+    if (ctx.cmd)
+        return run_cmd(&ctx, argc, argv, from, has_verb ? word_at : -1);
+    return word_at < argc ? unknown_verb(&ctx, argv[word_at]) : run_bare_noun(&ctx, argc, argv, from);
 }

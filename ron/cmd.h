@@ -84,6 +84,9 @@ int64_t cmd_flag_int(const struct cmd_ctx *ctx, const char *name, int64_t otherw
 int cmd_fail(const struct cmd_ctx *ctx, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* A port from which the ten default ports can be counted; false: it is none. */
+bool cmd_parse_base_port(const char *text, int *out);
+
 /* The whole command line (main calls this). */
 int cmd_main(int argc, char **argv) RT_BLOCKS;
 

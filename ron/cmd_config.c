@@ -31,7 +31,7 @@ static void print_markdown(const struct svc_def *def, const struct conf *c, stru
 static int for_each(struct cmd_ctx *ctx, const char *name, const char *file, print_fn *print)
 {
     if (name && !ron_service_find(name))
-        return cmd_fail(ctx, CMD_USAGE, "there is no service '%s'", name);
+        return cmd_fail(ctx, CMD_USAGE, "there is no service '%s': %s", name, ron_service_names());
     for (size_t i = 0; i < ron_service_count; i++) {
         const struct svc_def *def = ron_services[i];
         struct conf *c;

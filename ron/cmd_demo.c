@@ -9,11 +9,12 @@
 #include "ron/services.h"
 
 RT_BLOCKS
-static bool somebody_answers(struct cmd_ctx *ctx)
+static bool somebody_answers(struct cmd_ctx *ctx, int64_t timeout_ms)
 {
     struct client_answer a;
     client_call(ctx, "ledger",
-                &(struct client_request){.path = "/healthz", .no_token = true, .timeout_ms = 1000}, &a);
+                &(struct client_request){.path = "/healthz", .no_token = true, .timeout_ms = timeout_ms},
+                &a);
     bool yes = a.err == ERR_OK;
     client_free(&a);
     return yes;
@@ -72,8 +73,12 @@ static int run_demo(struct cmd_ctx *ctx, int argc, char **argv)
 {
     struct demo d;
     (void)argc, (void)argv;
-    if (cmd_switch(ctx, "own") || (!cmd_switch(ctx, "running") && !somebody_answers(ctx)))
+    bool running = cmd_switch(ctx, "running");
+    if (cmd_switch(ctx, "own") || (!running && !somebody_answers(ctx, 1000)))
         return demo_with_own_system(ctx);
+    if (running && !somebody_answers(ctx, 10000))
+        return cmd_fail(ctx, CMD_UNAVAILABLE, "nobody answers on port %d; start it with: ron up",
+                        cmd_global(ctx)->base_port);
     int64_t began = clock_mono_ns(clock_real());
     demo_begin(&d, ctx);
     demo_system(&d);

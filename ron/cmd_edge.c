@@ -66,7 +66,7 @@ static int list_packs(struct cmd_ctx *ctx)
         table_cell(&table, "%.19s", *digest ? digest : "sealing");
         table_cell(&table, "%s", client_str(p, "error"));
     }
-    table_print(&table);
+    table_print_or(&table, "nothing is mounted");
     client_free(&a);
     return CMD_OK;
 }
@@ -447,7 +447,7 @@ static int run_fills(struct cmd_ctx *ctx, int argc, char **argv)
         table_cell(&table, "%lld", client_int(f, "tries"));
         table_cell(&table, "%lld", client_int(f, "ms"));
     }
-    table_print(&table);
+    table_print_or(&table, "nothing was fetched yet");
     client_free(&a);
     return CMD_OK;
 }

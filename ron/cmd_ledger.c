@@ -2,6 +2,7 @@
  * ron ledger: look at accounts, units, entries and the head of a running ledger; ingest; prove; verify offline.
  */
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,7 @@ static int run_account(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
         table_cell(&t, "%s", client_str(row, "available"));
         table_cell(&t, "%s", client_str(row, "held"));
     }
-    table_print(&t);
+    table_print_or(&t, "it holds nothing");
     client_free(&a);
     return CMD_OK;
 }
@@ -139,7 +140,7 @@ static int run_tail(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
         for (size_t k = 0; k < sizeof members / sizeof members[0]; k++)
             table_cell(&t, "%s", client_str(e, members[k]));
     }
-    table_print(&t);
+    table_print_or(&t, "no entries there yet");
     client_free(&a);
     return CMD_OK;
 }
@@ -151,7 +152,7 @@ static int run_ingest(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     buf_init(&body, BODY_MAX);
     FILE *in = argc == 0 || strcmp(argv[0], "-") == 0 ? stdin : fopen(argv[0], "r");
     if (in == NULL)
-        return cmd_fail(ctx, CMD_FAILED, "cannot read %s", argv[0]);
+        return cmd_fail(ctx, CMD_FAILED, "cannot read %s: %s", argv[0], strerror(errno));
     char piece[4096];
     for (size_t n; (n = fread(piece, 1, sizeof piece, in)) > 0;)
         buf_put(&body, piece, n);
@@ -190,7 +191,7 @@ static const struct cmd_flag verify_flags[] = {
     {NULL, CMD_SWITCH, NULL, NULL},
 };
 
-int cmd_ledger_report(struct cmd_ctx *ctx, const struct ledger_verify_report *r, int code)
+int cmd_ledger_report(struct cmd_ctx *ctx, const char *dir, const struct ledger_verify_report *r, int code)
 {
     char root[SHA256_TEXT_CHARS], digest[SHA256_TEXT_CHARS];
     sha256_format(&r->root, root);
@@ -207,9 +208,9 @@ int cmd_ledger_report(struct cmd_ctx *ctx, const struct ledger_verify_report *r,
         printf("{\"ok\":false,\"file\":\"%s\",\"byte\":%llu,\"rule\":\"%s\"}\n", r->file,
                (unsigned long long)r->byte, r->rule);
     else if (code == 1)
-        fprintf(stderr, "ron: %s, byte %llu: %s\n", r->file, (unsigned long long)r->byte, r->rule);
+        cmd_fail(ctx, code, "%s, byte %llu: %s", r->file, (unsigned long long)r->byte, r->rule);
     else
-        fprintf(stderr, "ron: the ledger cannot be read\n");
+        cmd_fail(ctx, code, "%s holds no ledger that can be read", dir);
     return code;
 }
 
@@ -226,7 +227,7 @@ static int run_verify(struct cmd_ctx *ctx, int argc, char **argv)
         return buf_fini(&note), cmd_fail(ctx, CMD_FAILED, "cannot read %s", file);
     int code = ledger_verify(argv[0], buf_str(&note), str_from_c(vkey), NULL, NULL, &r);
     buf_fini(&note);
-    return cmd_ledger_report(ctx, &r, code);
+    return cmd_ledger_report(ctx, argv[0], &r, code);
 }
 
 static const struct cmd_flag export_flags[] = {
@@ -280,7 +281,7 @@ static int run_export(struct cmd_ctx *ctx, int argc, char **argv)
     int code = ledger_verify(argv[0], (struct str){NULL, 0}, (struct str){NULL, 0}, export_entry, &e, &r);
     if (e.out != stdout && fclose(e.out) != 0)
         return cmd_fail(ctx, CMD_FAILED, "cannot write %s", path);
-    return code == 0 ? CMD_OK : cmd_ledger_report(ctx, &r, code);
+    return code == 0 ? CMD_OK : cmd_ledger_report(ctx, argv[0], &r, code);
 }
 
 static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
@@ -310,7 +311,7 @@ static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
     if (code == 0 && !cmd_global(ctx)->json)
         puts(
             "everything derived was removed; the next start rebuilds it from the journal, which is whole:");
-    return cmd_ledger_report(ctx, &r, code);
+    return cmd_ledger_report(ctx, argv[0], &r, code);
 }
 
 static const struct cmd_flag prove_flags[] = {

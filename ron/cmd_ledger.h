@@ -7,7 +7,7 @@
 #include "rt/lock.h"
 
 /* Prints what the verifier says; returns its code. */
-int cmd_ledger_report(struct cmd_ctx *ctx, const struct ledger_verify_report *r, int code);
+int cmd_ledger_report(struct cmd_ctx *ctx, const char *dir, const struct ledger_verify_report *r, int code);
 
 /* cmd_ledger_archive.c */
 extern const struct cmd_flag cmd_ledger_snapshot_flags[], cmd_ledger_restore_flags[];

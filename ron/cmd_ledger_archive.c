@@ -109,7 +109,7 @@ static int unpack_and_verify(struct cmd_ctx *ctx, const char *file, const char *
         return buf_fini(&note), cmd_fail(ctx, CMD_FAILED, "%s holds no signed head", file);
     int code = ledger_verify(temp, buf_str(&note), str_from_c(vkey), NULL, NULL, &r);
     buf_fini(&note);
-    return cmd_ledger_report(ctx, &r, code);
+    return cmd_ledger_report(ctx, file, &r, code);
 }
 
 int cmd_ledger_restore(struct cmd_ctx *ctx, int argc, char **argv)

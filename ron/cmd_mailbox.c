@@ -415,6 +415,11 @@ static int run_topics(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     buf_fini(&path);
     if (status != CMD_OK || cmd_global(ctx)->json)
         return print_answer(ctx, &a, status);
+    if (json_array_size(json_object_get(a.json, "topics")) == 0) {
+        puts(argc ? "no topic begins with that" : "no topics yet");
+        client_free(&a);
+        return CMD_OK;
+    }
     printf("%-40s %5s %8s %8s %8s %6s %10s\n", "TOPIC", "SHARD", "READY", "DELAYED", "LEASED", "DLQ",
            "SEQ");
     json_array_foreach(json_object_get(a.json, "topics"), i, t) printf(

@@ -384,7 +384,7 @@ static int run_list(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
             table_cell(&t, "%lld", client_int(e, "paid"));
             table_cell(&t, "%s", client_str(e, "sealed_at"));
         }
-        table_print(&t);
+        table_print_or(&t, "no runs yet");
     }
     client_free(&a);
     return CMD_OK;

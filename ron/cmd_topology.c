@@ -41,7 +41,7 @@ static int run_topology(struct cmd_ctx *ctx, int argc, char **argv)
                         : cmd_global(ctx)->json    ? rt_topology_json
                                                    : rt_topology_markdown;
     if (argc && !ron_service_find(argv[0]))
-        return cmd_fail(ctx, CMD_USAGE, "there is no service '%s'", argv[0]);
+        return cmd_fail(ctx, CMD_USAGE, "there is no service '%s': %s", argv[0], ron_service_names());
     if (argc)
         return print_one(ctx, ron_service_find(argv[0]), format);
     bool array = cmd_global(ctx)->json && !cmd_switch(ctx, "mermaid");

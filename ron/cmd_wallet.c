@@ -209,7 +209,10 @@ static int run_op(struct cmd_ctx *ctx, const char *op, int argc, char **argv, bo
 {
     struct operation o;
     if (!operation_of(op, argc, argv, cmd_flag(ctx, "amount", NULL), &o))
-        return cmd_fail(ctx, CMD_USAGE, "%s does not take that; see ron wallet %s --help", op, op);
+        return cmd_fail(ctx, CMD_USAGE,
+                        "'%s' with these arguments is none of: issue TO AMOUNT, transfer FROM TO AMOUNT, "
+                        "burn FROM AMOUNT, hold FROM TO AMOUNT, capture HOLD, release HOLD",
+                        op);
     return run_operation(ctx, &o, simulate);
 }
 
@@ -239,6 +242,8 @@ static int get(struct cmd_ctx *ctx, const char *prefix, const char *name, const 
                struct client_answer *out)
 {
     struct buf path;
+    if (!*name)
+        exit(cmd_fail(ctx, CMD_USAGE, "an empty name names nothing"));
     buf_init(&path, PATH_MAX_CHARS);
     buf_puts(&path, prefix);
     client_encode(name, &path);
@@ -261,7 +266,7 @@ static void print_balances(struct cmd_ctx *ctx, const json_t *account)
         table_cell(&t, "%s", client_str(row, "available"));
         table_cell(&t, "%s", client_str(row, "held"));
     }
-    table_print(&t);
+    table_print_or(&t, "%s holds nothing", client_str(account, "account"));
     if (json_is_true(json_object_get(account, "degraded")))
         printf("the ledger is away: this is %lld ms old\n", client_int(account, "stale_ms"));
 }

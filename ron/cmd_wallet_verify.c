@@ -180,7 +180,10 @@ int wallet_verify_run(struct cmd_ctx *ctx, int argc, char **argv)
     const char *given = cmd_flag(ctx, "key", NULL);
     json_error_t why;
     (void)argc;
-    if (!given || !read_vkey(given, vkey))
+    if (given && !read_vkey(given, vkey))
+        return cmd_fail(ctx, CMD_USAGE,
+                        "--key %s is neither a key (origin+id+key) nor a file that holds one", given);
+    if (!given)
         return cmd_fail(ctx, CMD_USAGE,
                         "whose signature is to be checked? --key VKEY, or a file that holds it (GET "
                         "/v1/key of the ledger)");

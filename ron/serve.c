@@ -1,16 +1,37 @@
 #include "ron/serve.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/conf.h"
+#include "ron/nearest.h"
 #include "svc/data.h"
 #include "svc/svc.h"
 
 enum { FLAGS_MAX = 128 };
 
+/* Without a verb a flag is a key of the configuration; somebody who meant a command is told how to find it. */
+static int check_key(const struct svc_def *def, const char *name, size_t n)
+{
+    char word[128];
+    snprintf(word, sizeof word, "%.*s", (int)n, name);
+    struct nearest near = nearest_to(word);
+    for (size_t i = 0; i < def->config->keys_n; i++) {
+        if (strcmp(def->config->keys[i].name, word) == 0)
+            return CMD_OK;
+        nearest_offer(&near, def->config->keys[i].name);
+    }
+    return cmd_fail(
+        NULL, CMD_USAGE,
+        "ron %s without a verb runs the service, which has no key '%s'%s%s%s (ron %s --help lists "
+        "the commands, ron config example %s the keys)",
+        def->name, word, near.best ? "; did you mean '" : "", near.best ? near.best : "",
+        near.best ? "'?" : "", def->name, def->name);
+}
+
 /* Splits the command line into what every command knows and what the service's configuration knows. */
-static int split_flags(int argc, char **argv, struct cmd_global *g, const char **out_flags, size_t *out_n)
+static int split_flags(const struct svc_def *def, int argc, char **argv, struct cmd_global *g,
+                       const char **out_flags, size_t *out_n)
 {
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
@@ -23,12 +44,17 @@ static int split_flags(int argc, char **argv, struct cmd_global *g, const char *
             g->data = value;
         else if (IS("--config"))
             g->config = value;
-        else if (IS("--base-port"))
-            g->base_port = value ? atoi(value) : 0;
-        else if (IS("--amnesia")) {
+        else if (IS("--base-port")) {
+            if (value && !cmd_parse_base_port(value, &g->base_port))
+                return cmd_fail(NULL, CMD_USAGE,
+                                "--base-port takes a port number from 1 to 65000, not '%s'", value);
+        } else if (IS("--amnesia")) {
             g->amnesia = true;
             takes_value = false;
         } else if (strncmp(arg, "--", 2) == 0 && *out_n < FLAGS_MAX) {
+            int status = check_key(def, arg + 2, n - 2);
+            if (status != CMD_OK)
+                return status;
             out_flags[(*out_n)++] = arg;
             takes_value = false;
         } else
@@ -48,7 +74,7 @@ int serve_one(const struct svc_def *def, int argc, char **argv, const struct cmd
     struct cmd_global g = *defaults;
     const char *flags[FLAGS_MAX];
     size_t flag_count = 0;
-    int status = split_flags(argc, argv, &g, flags, &flag_count);
+    int status = split_flags(def, argc, argv, &g, flags, &flag_count);
     if (status != CMD_OK)
         return status;
 
@@ -56,7 +82,10 @@ int serve_one(const struct svc_def *def, int argc, char **argv, const struct cmd
     const char *why = "";
     enum err e = svc_data_open(g.data, g.amnesia, SVC_DATA_SHARED, &data, &why);
     if (e != ERR_OK)
-        return cmd_fail(NULL, CMD_FAILED, "%s", why);
+        return cmd_fail(NULL, CMD_FAILED,
+                        "%s (ron %s without a verb runs the service; ron %s --help lists the "
+                        "commands)",
+                        why, def->name, def->name);
     status = svc_run(def, &(struct svc_options){.data = data,
                                                 .config_file = g.config,
                                                 .base_port = g.base_port,

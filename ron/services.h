@@ -17,5 +17,6 @@ extern const struct svc_def *const ron_services[];
 extern const size_t ron_service_count;
 
 const struct svc_def *ron_service_find(const char *name); /* NULL: no such service */
+const char *ron_service_names(void);                      /* "ledger, wallet, ..." */
 
 #endif

@@ -75,3 +75,16 @@ void table_print(struct table *t)
     t->cells = NULL;
     t->cell_count = t->cell_room = 0;
 }
+
+void table_print_or(struct table *t, const char *nothing, ...)
+{
+    if (t->cell_count > 0) {
+        table_print(t);
+        return;
+    }
+    va_list ap;
+    va_start(ap, nothing);
+    vprintf(nothing, ap);
+    va_end(ap);
+    putchar('\n');
+}

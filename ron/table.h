@@ -1,7 +1,7 @@
 /*
  * Tables for people: columns as wide as their widest cell, a header in bold on a terminal, numbers to the right.
  *
- * Ownership   Cells are copied. table_print() prints and frees everything.
+ * Ownership   Cells are copied. Printing frees everything.
  */
 #ifndef RON_TABLE_H
 #define RON_TABLE_H
@@ -22,5 +22,7 @@ void table_init(struct table *t, bool color, const char *const *headers, int col
 /* Adds one cell after the other, row by row. */
 void table_cell(struct table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void table_print(struct table *t);
+/* The same; a table without rows is one sentence instead of a lonely header. */
+void table_print_or(struct table *t, const char *nothing, ...) __attribute__((format(printf, 2, 3)));
 
 #endif
