@@ -1,16 +1,6 @@
 /*
  * The loop's one iteration: wait for descriptors, run their functions, run posted messages, fire due
  * timers, run the batch-end functions, wake whom the iteration has work for. The clock is read once after the wait.
- *
- * Posting: senders push onto a lock-free stack; the loop takes the whole stack at once and reverses it. A
- * sender writes the eventfd only when it finds the loop asleep, and takes the "asleep" mark away doing so:
- * a burst of messages costs one wake-up. The mark and the stack are a store-then-load pair on both sides,
- * hence sequentially consistent:
- *
- *     loop     asleep = 1; look at the inbox; epoll_wait
- *     sender   push; asleep.exchange(0), and when it was 1: write the eventfd
- *
- * At least one side sees the other, so no message sleeps in the inbox.
  */
 #include "net/loop.h"
 
@@ -22,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "net/post.h"
 #include "rt/task.h"
 
 enum { LOOP_EVENTS = 256, BEAT_MS = 250, CORK_LOOPS = 16, ENDS = 64 };
@@ -35,8 +26,7 @@ struct net_loop {
     bool ending; /* the batch-end functions of this iteration have begun to run */
     bool again;  /* and left something for the next */
     struct net_fd wake;
-    _Atomic(struct net_msg *) inbox; /* senders push, the loop exchanges; pairs with asleep as told above */
-    atomic_int asleep;
+    struct net_post post;
     atomic_bool stop;
     struct {
         void (*fn)(void *arg);
@@ -178,23 +168,23 @@ void net_timer_cancel(struct net_loop *loop, struct net_timer *t)
         heap_remove(&loop->timers, &t->node);
 }
 
-void net_loop_wake(struct net_loop *loop)
+static void ring(struct net_loop *loop)
 {
-    if (atomic_exchange(&loop->asleep, 0) == 1) {
-        uint64_t one = 1;
-        ssize_t n = write(loop->wake_fd, &one, sizeof one);
-        (void)n; /* fails only when the counter is full, and then the loop wakes anyway */
-    }
+    uint64_t one = 1;
+    ssize_t n = write(loop->wake_fd, &one, sizeof one);
+    (void)n; /* fails only when the counter is full, and then the loop wakes anyway */
 }
 
-/* Pushes a chain, newest first. */
+void net_loop_wake(struct net_loop *loop)
+{
+    if (net_post_rouse(&loop->post))
+        ring(loop);
+}
+
 static void push(struct net_loop *loop, struct net_msg *newest, struct net_msg *oldest)
 {
-    struct net_msg *head = atomic_load_explicit(&loop->inbox, memory_order_relaxed);
-    do
-        oldest->next = head;
-    while (!atomic_compare_exchange_weak(&loop->inbox, &head, newest));
-    net_loop_wake(loop);
+    if (net_post_push(&loop->post, newest, oldest))
+        ring(loop);
 }
 
 void net_loop_post(struct net_loop *loop, struct net_msg *m)
@@ -283,13 +273,11 @@ static void run_ends(struct net_loop *loop)
 
 void net_loop_forget(struct net_loop *loop, struct net_msg *m)
 {
-    struct net_msg *list = atomic_exchange(&loop->inbox, NULL);
-    for (struct net_msg **at = &list; *at; at = &(*at)->next)
-        if (*at == m) {
-            *at = m->next;
-            break;
-        }
-    CHECK(atomic_exchange(&loop->inbox, list) == NULL);
+    for (struct net_msg *at = net_post_take(&loop->post), *next; at; at = next) {
+        next = at->next;
+        if (at != m)
+            push(loop, at, at);
+    }
 }
 
 static int wait_for(struct net_loop *loop, int wait_ms)
@@ -310,18 +298,9 @@ static int wait_for(struct net_loop *loop, int wait_ms)
 
 static void run_messages(struct net_loop *loop)
 {
-    struct net_msg *m = atomic_exchange_explicit(&loop->inbox, NULL, memory_order_acquire);
-    struct net_msg *in_order = NULL;
-    while (m) {
-        struct net_msg *next = m->next;
-        m->next = in_order;
-        in_order = m;
-        m = next;
-    }
-    while (in_order) {
-        struct net_msg *next = in_order->next;
-        in_order->fn(in_order);
-        in_order = next;
+    for (struct net_msg *m = net_post_take(&loop->post), *next; m; m = next) {
+        next = m->next; /* the function may post it again, or free it */
+        m->fn(m);
     }
 }
 
@@ -341,13 +320,10 @@ void net_loop_once(struct net_loop *loop, int wait_ms)
     struct net_loop *outer = current;
     current = loop;
     wait_ms = wait_for(loop, wait_ms);
-    if (wait_ms != 0) {
-        atomic_store(&loop->asleep, 1);
-        if (atomic_load(&loop->inbox) || atomic_load(&loop->stop))
-            wait_ms = 0;
-    }
+    if (wait_ms != 0 && (!net_post_asleep(&loop->post) || atomic_load(&loop->stop)))
+        wait_ms = 0;
     int n = epoll_wait(loop->epoll_fd, loop->events, LOOP_EVENTS, wait_ms);
-    atomic_store_explicit(&loop->asleep, 0, memory_order_relaxed);
+    net_post_awake(&loop->post);
     CHECK(n >= 0 || errno == EINTR);
     loop_time(loop);
     loop->event_count = n > 0 ? n : 0;

@@ -1,11 +1,10 @@
 #include "net/outbox.h"
 
-#include <stdlib.h>
-
 #include "base/check.h"
 #include "net/http_server.h"
 #include "net/loop.h"
 #include "rt/chan.h"
+#include "rt/os.h"
 
 enum { HELD = 256 }; /* more than one iteration usually brings; a full one is sent at once */
 
@@ -73,7 +72,7 @@ enum err net_outbox_create(struct net_server *s, struct rt_chan *to, enum rt_pol
                            net_outbox_refused *refused, void *ctx, struct net_outbox **out_outbox)
 {
     unsigned lanes = net_server_threads(s);
-    struct net_outbox *o = calloc(1, sizeof *o + lanes * sizeof(struct lane));
+    struct net_outbox *o = os_alloc(sizeof *o + lanes * sizeof(struct lane));
     if (!o)
         return ERR_NO_MEMORY;
     *o = (struct net_outbox){.to = to, .policy = policy, .refused = refused, .ctx = ctx, .lanes_n = lanes};
@@ -94,7 +93,7 @@ void net_outbox_destroy(struct net_outbox *o)
         lane_flush(&o->lanes[i]);
         net_loop_forget_batch(o->lanes[i].loop, &o->lanes[i].batch);
     }
-    free(o);
+    os_free(o);
 }
 
 void net_outbox_put(struct net_outbox *o, unsigned loop_index, void *item)

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -55,6 +56,40 @@ static void its_stubs_answer_zero(void **state)
     missing_nothing(1);
 }
 
+/* A file has one such list; this one has a second, so its names are others. A library large enough to take a while. */
+#define late_at    there_at
+#define late_once  there_once
+#define late_load  there_load
+#define LATE_COUNT THERE_COUNT
+time_t curl_getdate(const char *text, const time_t *unused);
+#define THERE(F) F(time_t, curl_getdate, (const char *text, const time_t *unused), (text, unused))
+RT_LATE("libcurl.so.4", THERE, RT_LATE_NONE)
+
+enum { CALLERS = 8 };
+static pthread_barrier_t start;
+
+static void *first_caller(void *arg)
+{
+    pthread_barrier_wait(&start);
+    *(time_t *)arg = curl_getdate("Sun, 06 Nov 1994 08:49:37 GMT", NULL);
+    return NULL;
+}
+
+static void all_who_call_first_at_once_are_answered_by_the_library(void **state)
+{
+    (void)state;
+    pthread_t callers[CALLERS];
+    time_t answers[CALLERS] = {0};
+    assert_int_equal(pthread_barrier_init(&start, NULL, CALLERS), 0);
+    for (size_t i = 0; i < CALLERS; i++)
+        assert_int_equal(pthread_create(&callers[i], NULL, first_caller, &answers[i]), 0);
+    for (size_t i = 0; i < CALLERS; i++) {
+        pthread_join(callers[i], NULL);
+        assert_int_equal(answers[i], 784111777); /* a stub that does not wait for the loading says 0 */
+    }
+    pthread_barrier_destroy(&start);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -62,6 +97,7 @@ int main(void)
         cmocka_unit_test(a_library_that_is_not_there_gives_nothing),
         cmocka_unit_test(half_a_library_gives_nothing),
         cmocka_unit_test(its_stubs_answer_zero),
+        cmocka_unit_test(all_who_call_first_at_once_are_answered_by_the_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
