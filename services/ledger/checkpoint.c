@@ -210,23 +210,21 @@ static enum err end_of_group(struct ledger *l, const struct ledger_group_row *g,
     return err;
 }
 
-enum err ledger_checkpoint_write(struct ledger *l, struct ledger_gen_log *log)
+/* The generation's columns and runs, and the step that puts a run in its place. */
+static enum err write_runs(struct ledger *l, struct ledger_gen_log *log, uint64_t entries,
+                           uint64_t groups) RT_BLOCKS
 {
     struct ledger_runs *runs = ledger_checkpoint__runs(l);
-    uint64_t entries = ledger_gen_last_seq(log->gen), group_index = 0;
-    struct ledger_group_row g;
     struct checkpoint_run index = {0}, state = {0};
     struct ledger_run *run = NULL;
-    struct core_place end = {0};
     char path[STORE_PATH_MAX];
-    CHECK(entries <= ledger_head_seq(l));
-    enum err err = ledger_group_of(l, entries, &g, &group_index);
-    if (err == ERR_OK && g.last_seq != entries)
-        err = ERR_INTERNAL; /* groups end where generations do */
+    enum err err = ERR_OK;
+    for (bool more = true;
+         err == ERR_OK && more &&
+         (runs->n_index >= CHECKPOINT_RUNS_HIGH || runs->n_state >= CHECKPOINT_RUNS_HIGH);)
+        err = ledger_checkpoint_merge(l, &more);
     if (err == ERR_OK)
-        err = end_of_group(l, &g, &end);
-    if (err == ERR_OK)
-        err = flush_columns(l, entries, group_index + 1);
+        err = flush_columns(l, entries, groups);
     if (err == ERR_OK)
         err = write_index(l, log->gen, &index);
     if (err == ERR_OK)
@@ -235,27 +233,50 @@ enum err ledger_checkpoint_write(struct ledger *l, struct ledger_gen_log *log)
         ledger_checkpoint__path(l, path, &ledger_checkpoint__index, index.number);
         err = ledger_run_open(l->deps.disk, path, index.number, false, &run);
     }
+    if (err == ERR_OK)
+        err = ledger_index_replace(&l->index, log->gen, NULL, 0, run);
     if (err != ERR_OK)
         return err;
     CHECK(runs->n_index < CHECKPOINT_RUNS_MAX && runs->n_state < CHECKPOINT_RUNS_MAX);
     runs->index[runs->n_index++] = index;
     runs->state[runs->n_state++] = state;
-    err = ledger_index_replace(&l->index, log->gen, NULL, 0, run);
-    if (err == ERR_OK)
-        err = ledger_checkpoint__merge(l);
-    if (err == ERR_OK)
-        err = ledger_checkpoint__write_manifest(l, entries, &g, end);
-    if (err != ERR_OK)
-        return err;
+    log->in_force = true;
+    return ERR_OK;
+}
+
+/* What the manifest covers need not be in memory any more. */
+static void let_go(struct ledger *l, struct ledger_gen_log *log, uint64_t entries,
+                   uint64_t groups) RT_BLOCKS
+{
     for (unsigned level = 0; level < MERKLE_LEVELS && entries >> level != 0; level++)
         ledger_column_forget(&l->levels[level], entries >> level);
-    ledger_column_forget(&l->groups, group_index + 1);
-    atomic_store_explicit(&l->checkpoint_seq, entries, memory_order_release);
-    atomic_store_explicit(&l->checkpoint_segment, end.segment, memory_order_release);
+    ledger_column_forget(&l->groups, groups);
     if (atomic_load_explicit(&log->gen->frozen, memory_order_acquire) &&
         atomic_load_explicit(&l->frozen_gens, memory_order_acquire) > 0)
         atomic_fetch_sub_explicit(&l->frozen_gens, 1, memory_order_acq_rel);
     ledger_checkpoint__retain(l);
     ledger_gen_log_free(log);
+}
+
+enum err ledger_checkpoint_write(struct ledger *l, struct ledger_gen_log *log)
+{
+    uint64_t entries = ledger_gen_last_seq(log->gen), group_index = 0;
+    struct ledger_group_row g;
+    struct core_place end = {0};
+    CHECK(entries <= ledger_head_seq(l));
+    enum err err = ledger_group_of(l, entries, &g, &group_index);
+    if (err == ERR_OK && g.last_seq != entries)
+        err = ERR_INTERNAL; /* groups end where generations do */
+    if (err == ERR_OK)
+        err = end_of_group(l, &g, &end);
+    if (err == ERR_OK && !log->in_force)
+        err = write_runs(l, log, entries, group_index + 1);
+    if (err == ERR_OK)
+        err = ledger_checkpoint__write_manifest(l, entries, &g, end);
+    if (err != ERR_OK)
+        return err;
+    atomic_store_explicit(&l->checkpoint_seq, entries, memory_order_release);
+    atomic_store_explicit(&l->checkpoint_segment, end.segment, memory_order_release);
+    let_go(l, log, entries, group_index + 1);
     return ERR_OK;
 }

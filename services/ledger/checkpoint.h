@@ -3,7 +3,8 @@
  *
  * A frozen generation whose last entry is durable becomes: tree levels and group table grown to its end, one index run, one
  * state run (last value per key), then a manifest that names them all (temp, fsync, rename, fsync of the folder). Only then is
- * the memory let go. Four runs of a tier merge into one of the next. Files that no retained manifest names are removed.
+ * the memory let go. Four runs of a tier merge into one of the next, in slices, so that a complete generation never waits for
+ * the merge of a long history. Files that no retained manifest names are removed.
  *
  * Damage to anything here is never fatal: an older manifest is taken, or everything is rebuilt from the journal.
  *
@@ -27,9 +28,15 @@ struct ledger_checkpoint {
 /* Loads the newest good manifest: columns, index runs, state. *out.there is false when there is none. */
 NODISCARD enum err ledger_checkpoint_load(struct ledger *l, struct ledger_checkpoint *out) RT_BLOCKS;
 
-/* Writes a complete generation. Frees the log on success. */
+/* Writes a complete generation. Frees the log on success; after a failure it may be tried again. */
 NODISCARD enum err ledger_checkpoint_write(struct ledger *l, struct ledger_gen_log *log) RT_BLOCKS;
 void ledger_gen_log_free(struct ledger_gen_log *log);
+
+/* One slice of merging: about a megabyte. *out_more is false when there is nothing to merge. A failure gives the merge up. */
+NODISCARD enum err ledger_checkpoint_merge(struct ledger *l, bool *out_more) RT_BLOCKS;
+NODISCARD enum err ledger_checkpoint_merge_all(struct ledger *l) RT_BLOCKS;
+void ledger_checkpoint_merge_drop(
+    struct ledger *l) RT_BLOCKS; /* what is under way, if anything; before closing */
 
 /* Opens the columns of an empty ledger (or of one to be rebuilt). */
 NODISCARD enum err ledger_columns_open(struct ledger *l, uint64_t entries, uint64_t groups) RT_BLOCKS;

@@ -15,7 +15,11 @@
 #include "services/ledger/checkpoint.h"
 #include "services/ledger/core/state_run.h"
 
-enum { CHECKPOINT_RUNS_MAX = STATE_RUNS_MAX };
+/*
+ * With so many runs, merging comes before the next generation. Tiers hold three each once they are merged, and a tier is four times
+ * the one below, so a dozen tiers are more entries than there will be; the rest is what may come in while one merge is under way.
+ */
+enum { CHECKPOINT_RUNS_MAX = STATE_RUNS_MAX, CHECKPOINT_RUNS_HIGH = 48 };
 
 /* Numbered files: prefix, digits, suffix. */
 struct checkpoint_name {
@@ -39,6 +43,7 @@ struct checkpoint_run {
 struct ledger_runs {
     struct checkpoint_run index[CHECKPOINT_RUNS_MAX], state[CHECKPOINT_RUNS_MAX];
     uint32_t n_index, n_state, next_number;
+    struct checkpoint_merging *merging; /* NULL: none is under way */
 };
 struct ledger_runs *ledger_checkpoint__runs(struct ledger *l); /* made when first asked for */
 void ledger_checkpoint__ends(const uint8_t *p, size_t n, size_t footer, struct sha256 *out);
@@ -65,11 +70,13 @@ struct checkpoint_out {
 void ledger_checkpoint__out_open(struct ledger *l, const char *path, struct checkpoint_out *out) RT_BLOCKS;
 void ledger_checkpoint__out_put(struct checkpoint_out *out, const void *p, size_t n) RT_BLOCKS;
 NODISCARD enum err ledger_checkpoint__out_close(struct checkpoint_out *out, const char *path) RT_BLOCKS;
+void ledger_checkpoint__out_drop(
+    struct checkpoint_out *out) RT_BLOCKS; /* the file stays as it is; again is fine */
 NODISCARD enum err ledger_checkpoint__write_run(struct ledger *l, const char *path, const void *p,
                                                 size_t n) RT_BLOCKS;
 
-/* As long as a tier has four runs; ends with what is in force in the index and in ledger_checkpoint__runs(). */
-NODISCARD enum err ledger_checkpoint__merge(struct ledger *l) RT_BLOCKS;
+/* The name of the run that is being made of others; false when none is. */
+bool ledger_checkpoint__merging(const struct ledger *l, char out_name[64]);
 
 /* ---- manifests ---- */
 

@@ -209,10 +209,16 @@ void ledger_checkpoint__retain(struct ledger *l) RT_BLOCKS
     }
     arena_init(&k->arena, 65536, 64 << 20);
     bool complete = true;
+    char merging[64];
+    if (ledger_checkpoint__merging(l, merging))
+        k->names[k->n++] = str_from_c(merging);
     for (size_t i = 0; i < m.n && i < l->set.checkpoint_retain; i++) {
         struct checkpoint_manifest man;
-        if (ledger_checkpoint__read_manifest(l, m.v[i], &k->arena, &man) != ERR_OK)
-            continue; /* a broken one protects nothing */
+        enum err err = ledger_checkpoint__read_manifest(l, m.v[i], &k->arena, &man);
+        if (err != ERR_OK) { /* a broken one protects nothing; one that cannot be read now may be whole */
+            complete = complete && err == ERR_CORRUPT;
+            continue;
+        }
         const struct checkpoint_file *f = man.files.items;
         for (size_t j = 0; j < man.files.n; j++) {
             if (k->n == sizeof k->names / sizeof k->names[0])

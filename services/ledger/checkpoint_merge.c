@@ -1,4 +1,11 @@
-/* Merging: four runs of a tier become one of the next, oldest first, so that there are few to look into. */
+/*
+ * Merging: four runs of a tier become one of the next, oldest first, so that there are few to look into.
+ *
+ * A merge of a high tier writes as much as hundreds of generations, so it is done in slices: between any two the checkpointer may
+ * write a generation that is complete. Runs are only ever appended meanwhile, so the four keep their places. What is being
+ * written is named by no manifest; retaining leaves it alone (ledger_checkpoint__merging), and a crash leaves a file to be swept.
+ * The merged run takes its place in the index at once, in the files with the next manifest.
+ */
 #include "services/ledger/checkpoint_internal.h"
 
 #include <stdlib.h>
@@ -7,7 +14,42 @@
 #include "base/check.h"
 #include "services/ledger/core/index_run.h"
 
-enum { TIER_RUNS = 4 };
+enum {
+    TIER_RUNS = 4,
+    SLICE_BYTES = 1 << 20,
+    SLICE_RECORDS = SLICE_BYTES / INDEX_RUN_RECORD,
+    SLICE_ITEMS = 8192
+};
+
+/* Four index runs walked as one, smallest key first. */
+struct index_merge {
+    struct ledger_run *in[TIER_RUNS];
+    uint64_t at[TIER_RUNS], total;
+    struct ledger_index_build build;
+    uint8_t header[INDEX_RUN_HEADER], footer[INDEX_RUN_FOOTER];
+};
+
+/* Four state runs; the merged one is put together in memory, it is no larger than the state. */
+struct state_merge {
+    struct checkpoint_bytes bytes[TIER_RUNS];
+    struct ledger_state_run in[TIER_RUNS];
+    struct ledger_state_merge walk;
+    struct buf out;
+    uint64_t n;
+};
+
+/* Records first; then parts that are in memory, one after the other; then the run is complete. */
+struct checkpoint_merging {
+    const struct checkpoint_name *kind; /* ledger_checkpoint__index or __state */
+    uint32_t first;                     /* of the four, in the list of runs */
+    struct checkpoint_run run;
+    char path[STORE_PATH_MAX];
+    struct checkpoint_out file;
+    bool records_done;
+    struct bytes parts[3];
+    struct index_merge index;
+    struct state_merge state;
+};
 
 /* The oldest four neighbours of one tier, if there are. */
 static bool tier_full(const struct checkpoint_run *v, uint32_t n, uint32_t *out_first)
@@ -31,144 +73,246 @@ static void runs_merged(struct checkpoint_run *v, uint32_t *n, uint32_t first, s
     *n -= TIER_RUNS - 1;
 }
 
-static enum err merge_state(struct ledger *l, uint32_t first) RT_BLOCKS
+/* ---- index ---- */
+
+/* Holds on to the four runs alone, not to a view: generations must not stay in memory for as long as a merge takes. */
+static enum err index_begin(struct ledger *l, struct checkpoint_merging *m)
 {
-    struct ledger_runs *runs = ledger_checkpoint__runs(l);
-    struct checkpoint_bytes bytes[TIER_RUNS] = {{0}};
-    struct ledger_state_run in[TIER_RUNS];
-    struct ledger_state_merge m;
-    struct ledger_state_item it;
-    struct buf b;
-    char path[STORE_PATH_MAX];
-    enum err err = ERR_OK;
-    buf_init(&b, SIZE_MAX / 2);
-    for (uint32_t i = 0; err == ERR_OK && i < TIER_RUNS; i++) {
-        ledger_checkpoint__path(l, path, &ledger_checkpoint__state, runs->state[first + i].number);
-        err = ledger_checkpoint__map(l, path, &bytes[i]);
-        if (err == ERR_OK)
-            err = ledger_state_run_open(bytes[i].p, bytes[i].n, &in[i]);
+    const struct ledger_runs *runs = ledger_checkpoint__runs(l);
+    struct index_merge *x = &m->index;
+    struct ledger_view *v = ledger_index_pin(&l->index);
+    for (uint32_t i = 0; i < TIER_RUNS; i++) {
+        for (uint32_t k = 0; k < v->n_runs; k++)
+            if (v->runs[k]->number == runs->index[m->first + i].number)
+                x->in[i] = v->runs[k];
+        CHECK(x->in[i] != NULL);
+        ledger_run_ref(x->in[i]);
+        x->total += x->in[i]->run.n;
     }
-    if (err == ERR_OK) {
-        uint64_t n = 0;
-        ledger_state_merge_init(&m, in, TIER_RUNS);
-        ledger_state_run_begin(&b);
-        while (ledger_state_merge_next(&m, &it)) {
-            if (first == 0 && it.value.n == 0)
-                continue; /* nothing older is left that it could be hiding */
-            ledger_state_run_put(&b, &it);
-            n++;
-        }
-        struct checkpoint_run f = {runs->next_number++, runs->state[first].tier + 1, 0, {{0}}};
-        ledger_state_run_end(&b, f.tier, n, in[TIER_RUNS - 1].as_of_seq);
-        err = b.err;
-        if (err == ERR_OK) {
-            f.bytes = b.n;
-            ledger_checkpoint__ends(b.p, b.n, STATE_RUN_FOOTER, &f.sha256);
-            ledger_checkpoint__path(l, path, &ledger_checkpoint__state, f.number);
-            err = ledger_checkpoint__write_run(l, path, b.p, b.n);
-        }
-        if (err == ERR_OK)
-            runs_merged(runs->state, &runs->n_state, first, f);
-    }
-    for (uint32_t i = 0; i < TIER_RUNS; i++)
-        if (bytes[i].p != NULL)
-            ledger_checkpoint__unmap(&bytes[i]);
-    buf_fini(&b);
+    ledger_view_unpin(v);
+    m->run.bytes = ledger_index_run_bytes(x->total);
+    enum err err = ledger_index_build_begin(&x->build, x->total);
+    if (err == ERR_OK)
+        ledger_index_build_header(&x->build, m->run.tier, x->in[0]->run.first_seq,
+                                  x->in[TIER_RUNS - 1]->run.last_seq, x->header);
     return err;
 }
 
-/* Four runs walked as one, smallest key first. */
-struct index_merge {
-    struct ledger_run *in[TIER_RUNS];
-    uint64_t at[TIER_RUNS], total;
-};
-
-static void index_merge_next(struct index_merge *m, struct ledger_index_item *out)
+static void index_next(struct index_merge *x, struct ledger_index_item *out)
 {
     uint32_t least = TIER_RUNS;
     struct ledger_index_item it;
     for (uint32_t i = 0; i < TIER_RUNS; i++) {
-        if (m->at[i] == m->in[i]->run.n)
+        if (x->at[i] == x->in[i]->run.n)
             continue;
-        ledger_index_run_item(&m->in[i]->run, m->at[i], &it);
+        ledger_index_run_item(&x->in[i]->run, x->at[i], &it);
         if (least == TIER_RUNS || ledger_index_item_order(&it, out) < 0) {
             *out = it;
             least = i;
         }
     }
     CHECK(least < TIER_RUNS);
-    m->at[least]++;
+    x->at[least]++;
 }
 
 /*
  * Records go from the old files to the new one; in memory is only what stands behind them there, samples and filter: two bytes
  * per key. A run of all keys of a long log would not fit.
  */
-static enum err write_merged(struct ledger *l, const char *path, struct index_merge *m,
-                             struct checkpoint_run *f) RT_BLOCKS
+static void index_slice(struct checkpoint_merging *m) RT_BLOCKS
 {
-    struct ledger_index_build b;
-    struct checkpoint_out out;
-    uint8_t header[INDEX_RUN_HEADER], record[INDEX_RUN_RECORD], footer[INDEX_RUN_FOOTER];
-    enum err err = ledger_index_build_begin(&b, m->total);
-    if (err != ERR_OK)
-        return err;
-    ledger_checkpoint__out_open(l, path, &out);
-    ledger_index_build_header(&b, f->tier, m->in[0]->run.first_seq, m->in[TIER_RUNS - 1]->run.last_seq,
-                              header);
-    ledger_checkpoint__out_put(&out, header, sizeof header);
-    for (uint64_t n = 0; out.err == ERR_OK && n < m->total; n++) {
+    struct index_merge *x = &m->index;
+    uint8_t record[INDEX_RUN_RECORD];
+    if (x->build.at == 0)
+        ledger_checkpoint__out_put(&m->file, x->header, sizeof x->header);
+    for (uint64_t i = 0; i < SLICE_RECORDS && m->file.err == ERR_OK && x->build.at < x->total; i++) {
         struct ledger_index_item it;
-        index_merge_next(m, &it);
-        ledger_index_build_put(&b, &it, record);
-        ledger_checkpoint__out_put(&out, record, sizeof record);
+        index_next(x, &it);
+        ledger_index_build_put(&x->build, &it, record);
+        ledger_checkpoint__out_put(&m->file, record, sizeof record);
     }
-    ledger_checkpoint__out_put(&out, b.samples, b.samples_bytes);
-    ledger_checkpoint__out_put(&out, b.filter, b.filter_bytes);
-    ledger_index_build_footer(&b, footer);
-    ledger_checkpoint__out_put(&out, footer, sizeof footer);
-    struct bytes ends[] = {bytes_of(header, sizeof header), bytes_of(footer, sizeof footer)};
-    sha256_of_parts(ends, 2, &f->sha256);
-    ledger_index_build_end(&b);
-    return ledger_checkpoint__out_close(&out, path);
+    if (x->build.at < x->total)
+        return;
+    ledger_index_build_footer(&x->build, x->footer);
+    struct bytes ends[] = {bytes_of(x->header, sizeof x->header), bytes_of(x->footer, sizeof x->footer)};
+    sha256_of_parts(ends, 2, &m->run.sha256);
+    m->parts[0] = bytes_of(x->build.samples, x->build.samples_bytes);
+    m->parts[1] = bytes_of(x->build.filter, x->build.filter_bytes);
+    m->parts[2] = ends[1];
+    m->records_done = true;
 }
 
-static enum err merge_index(struct ledger *l, uint32_t first) RT_BLOCKS
+static enum err index_end(struct ledger *l, struct checkpoint_merging *m) RT_BLOCKS
 {
     struct ledger_runs *runs = ledger_checkpoint__runs(l);
-    struct ledger_view *v = ledger_index_pin(&l->index);
-    struct index_merge m = {.total = 0};
-    for (uint32_t i = 0; i < TIER_RUNS; i++) {
-        for (uint32_t k = 0; k < v->n_runs; k++)
-            if (v->runs[k]->number == runs->index[first + i].number)
-                m.in[i] = v->runs[k];
-        CHECK(m.in[i] != NULL);
-        m.total += m.in[i]->run.n;
-    }
-    struct checkpoint_run f = {
-        runs->next_number++, runs->index[first].tier + 1, ledger_index_run_bytes(m.total), {{0}}};
-    char path[STORE_PATH_MAX];
-    ledger_checkpoint__path(l, path, &ledger_checkpoint__index, f.number);
-    enum err err = write_merged(l, path, &m, &f);
     struct ledger_run *merged = NULL;
+    enum err err = ledger_run_open(l->deps.disk, m->path, m->run.number, false, &merged);
     if (err == ERR_OK)
-        err = ledger_run_open(l->deps.disk, path, f.number, false, &merged);
+        err = ledger_index_replace(&l->index, NULL, m->index.in, TIER_RUNS, merged);
     if (err == ERR_OK)
-        err = ledger_index_replace(&l->index, NULL, m.in, TIER_RUNS, merged);
-    if (err == ERR_OK)
-        runs_merged(runs->index, &runs->n_index, first, f);
-    ledger_view_unpin(v);
+        runs_merged(runs->index, &runs->n_index, m->first, m->run);
     return err;
 }
 
-enum err ledger_checkpoint__merge(struct ledger *l) RT_BLOCKS
+/* ---- state ---- */
+
+static enum err state_begin(struct ledger *l, struct checkpoint_merging *m) RT_BLOCKS
+{
+    const struct ledger_runs *runs = ledger_checkpoint__runs(l);
+    struct state_merge *x = &m->state;
+    char path[STORE_PATH_MAX];
+    enum err err = ERR_OK;
+    buf_init(&x->out, SIZE_MAX / 2);
+    for (uint32_t i = 0; err == ERR_OK && i < TIER_RUNS; i++) {
+        ledger_checkpoint__path(l, path, &ledger_checkpoint__state, runs->state[m->first + i].number);
+        err = ledger_checkpoint__map(l, path, &x->bytes[i]);
+        if (err == ERR_OK)
+            err = ledger_state_run_open(x->bytes[i].p, x->bytes[i].n, &x->in[i]);
+    }
+    if (err == ERR_OK) {
+        ledger_state_merge_init(&x->walk, x->in, TIER_RUNS);
+        ledger_state_run_begin(&x->out);
+    }
+    return err;
+}
+
+static enum err state_slice(struct checkpoint_merging *m)
+{
+    struct state_merge *x = &m->state;
+    struct ledger_state_item it;
+    for (unsigned i = 0; i < SLICE_ITEMS; i++) {
+        if (!ledger_state_merge_next(&x->walk, &it)) {
+            ledger_state_run_end(&x->out, m->run.tier, x->n, x->in[TIER_RUNS - 1].as_of_seq);
+            if (x->out.err != ERR_OK)
+                break;
+            m->run.bytes = x->out.n;
+            ledger_checkpoint__ends(x->out.p, x->out.n, STATE_RUN_FOOTER, &m->run.sha256);
+            m->parts[0] = buf_bytes(&x->out);
+            m->records_done = true;
+            break;
+        }
+        if (m->first == 0 && it.value.n == 0)
+            continue; /* nothing older is left that it could be hiding */
+        ledger_state_run_put(&x->out, &it);
+        x->n++;
+    }
+    return x->out.err;
+}
+
+/* ---- both ---- */
+
+static void merging_free(struct ledger *l) RT_BLOCKS
 {
     struct ledger_runs *runs = ledger_checkpoint__runs(l);
-    uint32_t first;
+    struct checkpoint_merging *m = runs->merging;
+    if (m == NULL)
+        return;
+    runs->merging = NULL;
+    ledger_checkpoint__out_drop(&m->file);
+    for (uint32_t i = 0; i < TIER_RUNS; i++) {
+        if (m->index.in[i] != NULL)
+            ledger_run_unref(m->index.in[i]);
+        if (m->state.bytes[i].p != NULL)
+            ledger_checkpoint__unmap(&m->state.bytes[i]);
+    }
+    ledger_index_build_end(&m->index.build);
+    buf_fini(&m->state.out);
+    free(m);
+}
+
+void ledger_checkpoint_merge_drop(struct ledger *l)
+{
+    if (l->runs != NULL)
+        merging_free(l);
+}
+
+bool ledger_checkpoint__merging(const struct ledger *l, char out_name[64])
+{
+    const struct checkpoint_merging *m = l->runs == NULL ? NULL : l->runs->merging;
+    if (m != NULL)
+        ledger_checkpoint__name(out_name, m->kind, m->run.number);
+    return m != NULL;
+}
+
+/* *out_more is false when no tier is full. */
+static enum err begin(struct ledger *l, bool *out_more) RT_BLOCKS
+{
+    struct ledger_runs *runs = ledger_checkpoint__runs(l);
+    uint32_t first = 0;
+    bool index = tier_full(runs->index, runs->n_index, &first);
+    *out_more = index || tier_full(runs->state, runs->n_state, &first);
+    if (!*out_more)
+        return ERR_OK;
+    struct checkpoint_merging *m = calloc(1, sizeof *m);
+    if (m == NULL)
+        return ERR_NO_MEMORY;
+    runs->merging = m;
+    m->kind = index ? &ledger_checkpoint__index : &ledger_checkpoint__state;
+    m->first = first;
+    m->run = (struct checkpoint_run){
+        runs->next_number++, (index ? runs->index : runs->state)[first].tier + 1, 0, {{0}}};
+    ledger_checkpoint__path(l, m->path, m->kind, m->run.number);
+    enum err err = index ? index_begin(l, m) : state_begin(l, m);
+    if (err == ERR_OK) {
+        ledger_checkpoint__out_open(l, m->path, &m->file);
+        err = m->file.err;
+    }
+    return err;
+}
+
+static struct bytes *next_part(struct checkpoint_merging *m)
+{
+    for (size_t i = 0; i < sizeof m->parts / sizeof m->parts[0]; i++)
+        if (m->parts[i].n > 0)
+            return &m->parts[i];
+    return NULL;
+}
+
+static enum err slice(struct ledger *l, struct checkpoint_merging *m) RT_BLOCKS
+{
+    struct ledger_runs *runs = ledger_checkpoint__runs(l);
+    bool index = m->kind == &ledger_checkpoint__index;
+    struct bytes *part = next_part(m);
     enum err err = ERR_OK;
-    while (err == ERR_OK && tier_full(runs->index, runs->n_index, &first))
-        err = merge_index(l, first);
-    while (err == ERR_OK && tier_full(runs->state, runs->n_state, &first))
-        err = merge_state(l, first);
+    if (!m->records_done) {
+        if (index)
+            index_slice(m);
+        else
+            err = state_slice(m);
+        return err == ERR_OK ? m->file.err : err;
+    }
+    if (part != NULL) {
+        size_t n = part->n < SLICE_BYTES ? part->n : SLICE_BYTES;
+        ledger_checkpoint__out_put(&m->file, part->p, n);
+        *part = bytes_of(part->p + n, part->n - n);
+        return m->file.err;
+    }
+    err = ledger_checkpoint__out_close(&m->file, m->path);
+    if (err == ERR_OK && index)
+        err = index_end(l, m);
+    else if (err == ERR_OK)
+        runs_merged(runs->state, &runs->n_state, m->first, m->run);
+    if (err == ERR_OK)
+        merging_free(l);
+    return err;
+}
+
+enum err ledger_checkpoint_merge(struct ledger *l, bool *out_more)
+{
+    struct ledger_runs *runs = ledger_checkpoint__runs(l);
+    bool more = true;
+    enum err err = runs->merging == NULL ? begin(l, &more) : slice(l, runs->merging);
+    if (err != ERR_OK)
+        merging_free(l); /* what was written is swept with the next manifest */
+    else
+        *out_more = more;
+    return err;
+}
+
+enum err ledger_checkpoint_merge_all(struct ledger *l)
+{
+    enum err err = ERR_OK;
+    for (bool more = true; err == ERR_OK && more;)
+        err = ledger_checkpoint_merge(l, &more);
     return err;
 }

@@ -115,12 +115,19 @@ void ledger_checkpoint__out_put(struct checkpoint_out *out, const void *p, size_
     }
 }
 
+void ledger_checkpoint__out_drop(struct checkpoint_out *out)
+{
+    store_file_close(out->file);
+    free(out->piece);
+    out->file = NULL;
+    out->piece = NULL;
+}
+
 enum err ledger_checkpoint__out_close(struct checkpoint_out *out, const char *path)
 {
     char dir[STORE_PATH_MAX];
     out_flush(out);
-    store_file_close(out->file);
-    free(out->piece);
+    ledger_checkpoint__out_drop(out);
     CHECK(store_path_dir(path, dir));
     return out->err == ERR_OK ? store_disk_sync_dir(out->l->deps.disk, dir) : out->err;
 }

@@ -141,7 +141,7 @@ static void view_copy(const struct ledger_view *from, struct ledger_view *to)
     for (uint32_t i = 0; i < to->n_gens; i++)
         ledger_gen_ref(to->gens[i]);
     for (uint32_t i = 0; i < to->n_runs; i++)
-        atomic_fetch_add_explicit(&to->runs[i]->refs, 1, memory_order_relaxed);
+        ledger_run_ref(to->runs[i]);
 }
 
 enum err ledger_index_open_generation(struct ledger_index *x, uint64_t number, uint64_t first_seq,
@@ -204,7 +204,7 @@ enum err ledger_index_replace(struct ledger_index *x, struct ledger_gen *gen,
             placed = true;
             continue;
         }
-        atomic_fetch_add_explicit(&old->runs[i]->refs, 1, memory_order_relaxed);
+        ledger_run_ref(old->runs[i]);
         fresh->runs[fresh->n_runs++] = old->runs[i];
     }
     CHECK(placed || fresh->n_runs < INDEX_RUNS_MAX);
@@ -252,6 +252,11 @@ enum err ledger_run_open(struct store_disk *disk, const char *path, uint32_t num
     }
     *out = r;
     return ERR_OK;
+}
+
+void ledger_run_ref(struct ledger_run *r)
+{
+    atomic_fetch_add_explicit(&r->refs, 1, memory_order_relaxed);
 }
 
 void ledger_run_unref(struct ledger_run *r)

@@ -83,6 +83,7 @@ NODISCARD enum err ledger_index_replace(struct ledger_index *x, struct ledger_ge
 
 NODISCARD enum err ledger_run_open(struct store_disk *disk, const char *path, uint32_t number, bool deep,
                                    struct ledger_run **out) RT_BLOCKS;
+void ledger_run_ref(struct ledger_run *r);
 void ledger_run_unref(struct ledger_run *r);
 
 #endif

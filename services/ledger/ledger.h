@@ -134,6 +134,7 @@ struct ledger_gen_log {
     struct ledger_change *v; /* reserved, touched as it fills */
     uint64_t cap;
     _Atomic uint64_t n;
+    bool in_force; /* its runs are in the index; what is missing is a manifest */
     uint32_t recent[1 << GEN_LOG_RECENT_BITS]; /* 1 + place of a key's last value */
 };
 

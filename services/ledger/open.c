@@ -345,6 +345,7 @@ void ledger_close(struct ledger *l, bool clean)
     ledger_signer_destroy(l->signer);
     ledger_policy_free(l->policy);
     store_file_close(l->lock_file);
+    ledger_checkpoint_merge_drop(l);
     free(l->runs);
     free(l);
 }

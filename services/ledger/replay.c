@@ -236,6 +236,8 @@ enum err ledger_replay_frame(void *ctx, const struct store_frame *f, struct stor
         struct ledger_gen_log *done = l->gen_log_done;
         l->gen_log_done = NULL;
         err = ledger_checkpoint_write(l, done);
+        if (err == ERR_OK)
+            err = ledger_checkpoint_merge_all(l);
     }
     return err;
 }

@@ -31,18 +31,36 @@ static void write_one(struct rt_task *self, struct ledger *l, struct ledger_gen_
             OBS_END);
 }
 
+/* One slice. True: there is more to do. */
+static bool merge_some(struct ledger *l) RT_BLOCKS
+{
+    bool more = false;
+    enum err err = ledger_safe_cause(l) == CAUSE_NONE ? ledger_checkpoint_merge(l, &more) : ERR_OK;
+    if (err != ERR_OK) { /* more runs than need be, nothing else; tried again after the next generation */
+        obs_counter_inc(ledger_m_counter(l, LEDGER_M_checkpoint_fail));
+        obs_log(l->deps.log, OBS_WARN, "checkpoint_failed", OBS_STR("step", "merge"), OBS_ERR(err),
+                OBS_END);
+    }
+    return more;
+}
+
 enum err ledger_checkpointer_run(struct rt_task *self, void *arg)
 {
     struct ledger_service *s = arg;
     struct ledger *l = s->l;
     int64_t asked_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
+    bool merging = !l->set.amnesia;
     for (;;) {
         void *item = NULL;
-        enum err err = rt_chan_recv(l->gen_tx, deadline_in_ms(200), &item);
+        enum err err = merging ? rt_chan_try_recv(l->gen_tx, &item)
+                               : rt_chan_recv(l->gen_tx, deadline_in_ms(200), &item);
         int64_t now = l->deps.clock->mono_ns(l->deps.clock->ctx);
         if (err == ERR_OK) {
             write_one(self, l, item);
             asked_ns = now;
+            merging = true;
+        } else if (err == ERR_EMPTY) {
+            merging = merge_some(l);
         } else if (err == ERR_TIMEOUT) {
             /* Old enough? Then the sequencer opens a new generation with the next job. */
             if (!l->set.amnesia && now - asked_ns > l->set.checkpoint_interval_ms * 1000000 &&

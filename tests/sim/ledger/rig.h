@@ -106,8 +106,8 @@ static inline struct ledger_job *rig_job(struct rig *r, const struct core_unit *
     return job;
 }
 
-/* Everything that is complete goes to disk; ERR_OK also when nothing was. */
-static inline enum err rig_checkpoint(struct rig *r) RT_BLOCKS
+/* Everything that is complete goes to disk, without merging; ERR_OK also when nothing was. */
+static inline enum err rig_write(struct rig *r) RT_BLOCKS
 {
     void *log;
     enum err err = ERR_OK;
@@ -117,6 +117,13 @@ static inline enum err rig_checkpoint(struct rig *r) RT_BLOCKS
             ledger_gen_log_free(log);
     }
     return err;
+}
+
+/* The same, and every merge that is due. */
+static inline enum err rig_checkpoint(struct rig *r) RT_BLOCKS
+{
+    enum err err = rig_write(r);
+    return err == ERR_OK ? ledger_checkpoint_merge_all(r->l) : err;
 }
 
 /* What l->round holds, validated, as sequencer and committer would. */

@@ -1,0 +1,181 @@
+/* Generations, merges and what lies on disk, with a generation complete at any moment of a merge and a disk that fails at any call. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "rig.h"
+
+enum { TIER_RUNS = 4 };
+
+struct history {
+    struct rig r;
+    unsigned sent;
+};
+
+static void begin(struct history *h, struct store_disk *disk) RT_BLOCKS
+{
+    h->sent = 0;
+    rig_init(&h->r, disk);
+    assert_int_equal(rig_open(&h->r), ERR_OK);
+}
+
+static void end(struct history *h) RT_BLOCKS
+{
+    ledger_close(h->r.l, false);
+    store_disk_destroy(h->r.disk);
+}
+
+static struct rig_outcome mint(struct history *h, unsigned i) RT_BLOCKS
+{
+    char id[16];
+    struct rig_outcome out;
+    snprintf(id, sizeof id, "m%u", i);
+    struct core_entry e = {.id = str_from_c(id),
+                           .ts = 1 + i,
+                           .kind = CORE_MINT,
+                           .account = str_from_c(id),
+                           .asset = STR("ron"),
+                           .amount = {1}};
+    struct core_unit u = {str_from_c(id), {NULL, 0}, 0, &e, 1};
+    rig_one(&h->r, &u, &out);
+    return out;
+}
+
+/* The generation before is complete, and waits in gen_tx. */
+static void next_generation(struct history *h) RT_BLOCKS
+{
+    atomic_store(&h->r.l->want_gen, true);
+    assert_int_equal(mint(h, h->sent++).verdict, VERDICT_COMMITTED);
+    assert_int_equal(mint(h, h->sent++).verdict, VERDICT_COMMITTED);
+    assert_int_equal(store_sink_prepare(h->r.l->sink), ERR_OK);
+}
+
+static void written_generations(struct history *h, unsigned n) RT_BLOCKS
+{
+    for (unsigned i = 0; i < n; i++) {
+        next_generation(h);
+        assert_int_equal(rig_write(&h->r), ERR_OK);
+    }
+}
+
+static void assert_runs(struct history *h, uint32_t n) RT_BLOCKS
+{
+    struct ledger_view *v = ledger_index_pin(&h->r.l->index);
+    assert_int_equal(v->n_runs, n);
+    for (uint32_t i = 0; i < v->n_runs; i++) {
+        char path[64];
+        struct store_stat st;
+        snprintf(path, sizeof path, "led/index/%08u.run", v->runs[i]->number);
+        assert_int_equal(store_disk_stat(h->r.disk, path, &st), ERR_OK);
+        assert_int_equal(st.bytes, v->runs[i]->n_bytes);
+    }
+    ledger_view_unpin(v);
+}
+
+/* Opened again, it knows every unit, and the state is the same. */
+static void assert_survives(struct history *h) RT_BLOCKS
+{
+    struct sha256 before, after;
+    ledger_state_digest(h->r.l->state, &before);
+    ledger_close(h->r.l, false);
+    assert_int_equal(rig_open(&h->r), ERR_OK);
+    assert_int_equal(ledger_safe_cause(h->r.l), CAUSE_NONE);
+    ledger_state_digest(h->r.l->state, &after);
+    assert_true(sha256_eq(&before, &after));
+    for (unsigned i = 0; i < h->sent; i++)
+        assert_int_equal(mint(h, i).verdict, VERDICT_DUPLICATE);
+}
+
+/* After one slice, after two ... until the merge is over before the next generation comes. */
+static void generations_are_written_while_a_merge_is_under_way(void **state) RT_BLOCKS
+{
+    (void)state;
+    bool more = true;
+    unsigned slices = 1;
+    for (; more; slices++) {
+        struct history h;
+        struct store_disk *disk;
+        assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
+        begin(&h, disk);
+        next_generation(&h); /* the first to be written is complete with the second */
+        written_generations(&h, TIER_RUNS);
+        assert_runs(&h, TIER_RUNS);
+        for (unsigned i = 0; i < slices && more; i++)
+            assert_int_equal(ledger_checkpoint_merge(h.r.l, &more), ERR_OK);
+        written_generations(&h, 2);
+        assert_int_equal(ledger_checkpoint_merge_all(h.r.l), ERR_OK);
+        written_generations(&h, 1); /* names the merged run, removes the four */
+        assert_runs(&h, 1 + 3);
+        assert_survives(&h);
+        end(&h);
+    }
+    assert_true(slices > 8); /* of index and state: begun, records, parts, done */
+}
+
+/* Whatever it was that failed, the second attempt leaves each generation with one run. */
+static void a_checkpoint_that_failed_is_written_once(void **state) RT_BLOCKS
+{
+    (void)state;
+    static const struct store_fault_plan none = {0};
+    for (uint64_t k = 1, fired = 1; fired; k++) {
+        struct history h;
+        struct store_disk *disk;
+        struct store_fault_plan plan = {.eio_at = k};
+        void *log;
+        assert_int_equal(store_disk_faulty(k, &none, &disk), ERR_OK);
+        begin(&h, disk);
+        next_generation(&h);
+        next_generation(&h);
+        assert_int_equal(rt_chan_try_recv(h.r.l->gen_tx, &log), ERR_OK);
+        store_disk_faulty_plan(disk, &plan);
+        enum err err = ledger_checkpoint_write(h.r.l, log);
+        fired = store_disk_faulty_fired(disk);
+        store_disk_faulty_plan(disk, &none);
+        if (err != ERR_OK)
+            assert_int_equal(ledger_checkpoint_write(h.r.l, log), ERR_OK);
+        assert_runs(&h, 1);
+        written_generations(&h, 1);
+        assert_runs(&h, 2);
+        assert_survives(&h);
+        end(&h);
+    }
+}
+
+static void a_merge_that_failed_hides_nothing_and_is_done_again(void **state) RT_BLOCKS
+{
+    (void)state;
+    static const struct store_fault_plan none = {0};
+    for (uint64_t k = 1, fired = 1; fired; k++) {
+        struct history h;
+        struct store_disk *disk;
+        struct store_fault_plan plan = {.enospc_at = k, .eio_at = k % 2 ? k : 0};
+        assert_int_equal(store_disk_faulty(k, &none, &disk), ERR_OK);
+        begin(&h, disk);
+        next_generation(&h);
+        written_generations(&h, TIER_RUNS);
+        store_disk_faulty_plan(disk, &plan);
+        enum err err = ledger_checkpoint_merge_all(h.r.l);
+        fired = store_disk_faulty_fired(disk);
+        store_disk_faulty_plan(disk, &none);
+        for (unsigned i = 0; i < h.sent; i++)
+            assert_int_equal(mint(&h, i).verdict, VERDICT_DUPLICATE);
+        if (err != ERR_OK)
+            assert_int_equal(ledger_checkpoint_merge_all(h.r.l), ERR_OK);
+        written_generations(&h, 1);
+        assert_runs(&h, 1 + 1);
+        assert_survives(&h);
+        end(&h);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(generations_are_written_while_a_merge_is_under_way),
+        cmocka_unit_test(a_checkpoint_that_failed_is_written_once),
+        cmocka_unit_test(a_merge_that_failed_hides_nothing_and_is_done_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
