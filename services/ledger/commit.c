@@ -189,6 +189,7 @@ static enum err write_group(struct group *g) RT_BLOCKS
         return ledger_enter_safe_mode(l, err == ERR_FENCED ? CAUSE_FENCED : CAUSE_IO_ERROR,
                                       l->replica != NULL ? store_sink_replica_why(l->sink) : err_name(err)),
                err;
+    ledger_note_spare(l);
     struct ledger_group_row row = {head.seq,    head.group_no, head.ledger_ms,
                                    pos.segment, pos.offset,    head.root};
     err = settle(g, pos);

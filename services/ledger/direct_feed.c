@@ -75,10 +75,11 @@ struct ledger_feed *ledger_direct__feed(struct ledger_client *c, uint64_t since,
     return f;
 }
 
-/* The publisher looks at every stream at least ten times a second; it must have let go before we free. */
+/* The publisher must have let go before we free. */
 void ledger_direct__feed_stop(struct ledger_feed *f)
 {
     atomic_store(&f->stop, true);
+    rt_bell_ring(&f->d->s->stream_bell);
     while (!atomic_load(&f->ended))
         ledger_nap();
     free(f);

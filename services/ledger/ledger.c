@@ -109,6 +109,12 @@ void ledger_head_publish(struct ledger *l, const struct ledger_head *h)
     atomic_store_explicit(&l->head_version, v + 2, memory_order_release);
 }
 
+void ledger_note_spare(struct ledger *l)
+{
+    if (l->sink->journal != NULL && store_journal_wants_spare(l->sink->journal))
+        rt_bell_ring(&l->segment_want);
+}
+
 void ledger_listen(struct ledger *l)
 {
     atomic_fetch_add_explicit(&l->listeners, 1, memory_order_relaxed);

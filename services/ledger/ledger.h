@@ -16,6 +16,7 @@
 #include "obs/log.h"
 #include "obs/metrics.h"
 #include "rt/bcast.h"
+#include "rt/bell.h"
 #include "rt/chan.h"
 #include "rt/watch.h"
 #include "services/ledger/column.h"
@@ -199,6 +200,7 @@ struct ledger {
 
     struct rt_chan *ingress, *preval, *commit, *late, *gen_tx, *read, *admin;
     struct rt_bcast *root_pub;
+    struct rt_bell segment_want; /* the journal has used its spare: for the segment_keeper */
     struct ledger_policy *policy;
     struct ledger_providers *providers; /* NULL: asks nobody */
     struct obs_tracer *tracer;          /* NULL: no spans */
@@ -231,6 +233,8 @@ void ledger_head_publish(struct ledger *l, const struct ledger_head *h);
  * Whether a commit wakes anybody up. Who listens first says so and then reads the head; who commits publishes the head and then
  * asks. One of them sees the other (a fence on both sides), so no commit is left for the next one to tell of.
  */
+/* After an append by whoever writes: the keeper is told when the spare segment was used. */
+void ledger_note_spare(struct ledger *l);
 void ledger_listen(struct ledger *l);
 void ledger_unlisten(struct ledger *l);
 bool ledger_is_heard(const struct ledger *l);

@@ -274,6 +274,7 @@ enum err ledger_open(const struct ledger_settings *set, const struct ledger_deps
                                   .capacity = 1024,
                                   .ref = ledger_group_event_ref,
                                   .unref = ledger_group_event_unref};
+    rt_bell_init(&l->segment_want);
     l->root_pub = rt_bcast_create(&roots);
     enum err err = l->root_pub == NULL ? ERR_NO_MEMORY : ledger_jobs_init(&l->jobs, set->max_jobs);
     if (err == ERR_OK)

@@ -306,6 +306,7 @@ static enum err append_local(struct ledger *l, const struct store_frame *f, stru
     store_journal_set_epoch(l->sink->journal, row_epoch(f));
     for (struct deadline by = deadline_in_ms(ROOM_WAIT_MS);;) {
         enum err err = store_sink_append(local, f, &part, 1, out);
+        ledger_note_spare(l);
         if (err != ERR_NO_SPACE || deadline_passed(by))
             return err;
         if (rt_task_current() == NULL || rt_task_sleep(rt_task_current(), deadline_in_ms(5)) != ERR_OK)

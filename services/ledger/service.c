@@ -212,6 +212,7 @@ static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
     if (s == NULL)
         return ERR_NO_MEMORY;
     s->svc = svc;
+    rt_bell_init(&s->stream_bell);
     rt_lock_init(&s->note_lock, "note_cache", 33);
     rt_lock_init(&s->direct_lock, "direct_calls", 35);
     struct obs_health *h = svc_health(svc);
@@ -552,7 +553,8 @@ enum err ledger_stream_submit(struct ledger_service *s, struct ledger_stream *st
     if (err != ERR_OK) {
         ledger_unlisten(s->l);
         atomic_fetch_sub(&s->n_streams, 1);
-    }
+    } else
+        rt_bell_ring(&s->stream_bell);
     return err;
 }
 

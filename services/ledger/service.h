@@ -6,6 +6,7 @@
 #ifndef RON_LEDGER_SERVICE_H
 #define RON_LEDGER_SERVICE_H
 
+#include "rt/bell.h"
 #include "services/ledger/ledger.h"
 #include "svc/svc.h"
 
@@ -25,6 +26,8 @@ struct ledger_service {
     struct svc *svc;
     struct ledger *l;
     struct rt_chan *stream_tx;
+    struct rt_bell
+        stream_bell; /* a group was committed, a stream came or wants to go: for the roots_publisher */
     struct net_outbox *doors; /* from the event loops to ingress_tx */
     _Atomic uint32_t n_streams;
     _Atomic uint32_t prevalidating; /* prevalidators alive */

@@ -16,7 +16,15 @@
 #include "services/ledger/reads.h"
 #include "services/ledger/stream.h"
 
-enum { LAG_GROUPS = 1024, ACCOUNTS_MAX = 1024, TICK_MS = 100, IDLE_S = 15, BURST = 256, CACHE = 64 };
+enum {
+    LAG_GROUPS = 1024,
+    ACCOUNTS_MAX = 1024,
+    BEHIND_MS = 100,
+    LOOK_MS = 1000,
+    IDLE_S = 15,
+    BURST = 256,
+    CACHE = 64
+};
 enum { RANGE_ROOM = 2 * CORE_UNIT_ENTRIES_MAX }; /* a unit may have more accounts than a range should */
 
 /* The accounts of one group, cut into ranges of whole units with at most ACCOUNTS_MAX accounts each. */
@@ -37,6 +45,8 @@ struct publisher {
     struct ledger *l;
     struct ledger_stream *streams;
     uint64_t published; /* groups counted */
+    bool behind;        /* a stream has no room for what there is */
+    bool more;          /* a stream has had its share of this turn */
     struct group_accounts cache[CACHE];
 };
 
@@ -221,7 +231,7 @@ static enum err send_group(struct publisher *p, struct ledger_stream *st,
     return ERR_OK;
 }
 
-/* Sends what there is and room for. False: the stream has ended. */
+/* Sends what there is and room for, and notes what is left. False: the stream has ended. */
 static bool pump(struct publisher *p, struct ledger_stream *st, int64_t now_ns) RT_BLOCKS
 {
     struct ledger *l = p->l;
@@ -244,6 +254,7 @@ static bool pump(struct publisher *p, struct ledger_stream *st, int64_t now_ns) 
                 st->ops->lagged(st, st->since);
                 return false;
             }
+            p->behind = true;
             return true;
         }
         if (err != ERR_OK)
@@ -253,6 +264,7 @@ static bool pump(struct publisher *p, struct ledger_stream *st, int64_t now_ns) 
         st->next_group++;
         st->last_ns = now_ns;
     }
+    p->more = p->more || st->next_group < head.group_no;
     st->caught_up = st->caught_up || st->next_group >= head.group_no;
     if (now_ns - st->last_ns > (int64_t)IDLE_S * 1000000000) {
         st->last_ns = now_ns;
@@ -283,6 +295,7 @@ static void pump_all(struct publisher *p) RT_BLOCKS
 {
     int64_t now = p->l->deps.clock->mono_ns(p->l->deps.clock->ctx);
     count_published(p);
+    p->behind = p->more = false;
     for (struct ledger_stream **at = &p->streams; *at != NULL;) {
         struct ledger_stream *st = *at;
         if (pump(p, st, now)) {
@@ -315,10 +328,27 @@ static void take_new(struct publisher *p) RT_BLOCKS
     }
 }
 
-static void take_event(struct publisher *p, struct ledger_group_event *ev)
+/* Until there are no more, ERR_OK, or there will be none, ERR_CLOSED. What was lost the group table has. */
+static enum err take_events(struct publisher *p, struct rt_bcast_sub *sub)
 {
-    accounts_from_event(p, ev);
-    ledger_group_event_unref(ev);
+    void *item = NULL;
+    for (;;) {
+        enum err err = rt_bcast_try_recv(sub, &item);
+        if (err == ERR_OK) {
+            accounts_from_event(p, item);
+            ledger_group_event_unref(item);
+        } else if (err != ERR_LAGGED)
+            return err == ERR_EMPTY ? ERR_OK : err;
+    }
+}
+
+/* A stream that has no room is tried again soon, nobody says when it has; whose reader has left is seen in a while. */
+static enum err wait_for_more(struct rt_task *self, struct publisher *p, uint64_t noted) RT_BLOCKS
+{
+    if (p->more && !rt_task_stopping(self))
+        return ERR_OK;
+    enum err err = rt_bell_doze(&p->s->stream_bell, noted, deadline_in_ms(p->behind ? BEHIND_MS : LOOK_MS));
+    return err == ERR_TIMEOUT ? ERR_OK : err;
 }
 
 static void end_all(struct publisher *p) RT_BLOCKS
@@ -347,20 +377,16 @@ enum err ledger_roots_publisher_run(struct rt_task *self, void *arg)
     struct ledger_head head;
     ledger_head_read(s->l, &head);
     p->published = head.group_no; /* what was there before us was published before */
-    struct rt_bcast_sub *sub = rt_bcast_subscribe(s->l->root_pub, NULL, NULL);
+    struct rt_bcast_sub *sub = rt_bcast_subscribe(s->l->root_pub, rt_bell_ring, &s->stream_bell);
     enum err err = sub == NULL ? ERR_NO_MEMORY : ERR_OK;
     while (err == ERR_OK) {
-        void *item = NULL;
-        err = rt_bcast_recv(sub, deadline_in_ms(TICK_MS), &item);
-        if (err == ERR_OK)
-            take_event(p, item);
-        if (err == ERR_TIMEOUT || err == ERR_LAGGED)
-            err = ERR_OK; /* the group table has it all */
-        while (err == ERR_OK && rt_bcast_try_recv(sub, &item) == ERR_OK)
-            take_event(p, item);
+        uint64_t noted = rt_bell_note(&s->stream_bell);
+        err = take_events(p, sub);
         rt_task_beat(self);
         take_new(p);
         pump_all(p);
+        if (err == ERR_OK)
+            err = wait_for_more(self, p, noted);
     }
     pump_all(p); /* the final root, before the streams end */
     end_all(p);

@@ -9,14 +9,14 @@
 #include "services/ledger/service.h"
 #include "store/file_replace.h"
 
-enum { TICK_MS = 5, QUIET_TICK_MS = 50, QUIET_AFTER_MS = 1000, SEGMENTS_MAX = 65536, KEEP_UNPACKED = 2 };
+enum { RETRY_MS = 50, LOOK_MS = 1000, PACE_MS = 100, SEGMENTS_MAX = 65536, KEEP_UNPACKED = 2 };
 
-/* True: one was asked for. */
+/* False: one is wanted and could not be made. */
 static bool keep_spare(struct ledger *l) RT_BLOCKS
 {
     if (l->sink->journal == NULL || !store_journal_wants_spare(l->sink->journal) ||
         ledger_safe_cause(l) == CAUSE_IO_ERROR)
-        return false;
+        return true;
     enum err err = store_sink_prepare(l->sink);
     bool pressure = err != ERR_OK;
     if (pressure != atomic_exchange(&l->disk_pressure, pressure)) {
@@ -24,7 +24,22 @@ static bool keep_spare(struct ledger *l) RT_BLOCKS
         obs_log(l->deps.log, pressure ? OBS_ERROR : OBS_INFO, "disk_pressure", OBS_BOOL("on", pressure),
                 OBS_ERR(err), OBS_END);
     }
-    return true;
+    return !pressure;
+}
+
+/* Sleeps until then, but for a spare that is wanted meanwhile: the writer must not wait for us. */
+static enum err rest(struct ledger *l, struct deadline until) RT_BLOCKS
+{
+    for (;;) {
+        uint64_t noted = rt_bell_note(&l->segment_want);
+        bool kept = keep_spare(l);
+        enum err err = rt_bell_doze(&l->segment_want, noted,
+                                    kept ? until : deadline_min(until, deadline_in_ms(RETRY_MS)));
+        if (err == ERR_TIMEOUT && deadline_passed(until))
+            return ERR_OK;
+        if (err != ERR_OK && err != ERR_TIMEOUT)
+            return err;
+    }
 }
 
 struct keeper {
@@ -78,7 +93,6 @@ static bool pack_one(struct ledger *l, struct keeper *k) RT_BLOCKS
 
 struct scrub {
     struct ledger *l;
-    struct rt_task *self;
     uint64_t bytes;
 };
 
@@ -93,13 +107,13 @@ static enum err scrub_pace(void *ctx, const struct store_frame *f, struct store_
         return ERR_CANCELED;
     if (s->bytes >= s->l->set.scrub_rate / 10) {
         s->bytes = 0;
-        if (rt_task_sleep(s->self, deadline_in_ms(100)) != ERR_OK)
+        if (rest(s->l, deadline_in_ms(PACE_MS)) != ERR_OK)
             return ERR_CANCELED;
     }
     return ERR_OK;
 }
 
-static void scrub_next(struct rt_task *self, struct ledger *l, struct keeper *k) RT_BLOCKS
+static void scrub_next(struct ledger *l, struct keeper *k) RT_BLOCKS
 {
     size_t n = 0;
     struct store_segment *v = l->set.scrub_rate == 0 ? NULL : ledger_segments(l, &n);
@@ -111,7 +125,7 @@ static void scrub_next(struct rt_task *self, struct ledger *l, struct keeper *k)
         k->next_scrub = 0;
     uint32_t segment = v[k->next_scrub++].segment_no;
     free(v);
-    struct scrub s = {l, self, 0};
+    struct scrub s = {l, 0};
     struct store_journal_report rep = {0};
     enum err err = store_journal_scan(l->sink->journal, segment, scrub_pace, &s, &rep);
     if (err != ERR_CORRUPT)
@@ -126,23 +140,16 @@ enum err ledger_segment_keeper_run(struct rt_task *self, void *arg)
     struct ledger_service *s = arg;
     struct ledger *l = s->l;
     struct keeper k = {0};
-    int64_t scrubbed_ns = 0, busy_ns = os_now_ns();
-    int64_t tick_ms = TICK_MS;
-    while (rt_task_sleep(self, deadline_in_ms(tick_ms)) == ERR_OK) {
+    int64_t look_ms = 0;
+    while (!rt_task_stopping(self) && rest(l, deadline_in_ms(look_ms)) == ERR_OK) {
         rt_task_beat(self);
-        int64_t now = l->deps.clock->mono_ns(l->deps.clock->ctx);
-        if (keep_spare(l))
-            busy_ns = os_now_ns();
-        /* Who fills segments one after the other is looked after more often. */
-        tick_ms = os_now_ns() - busy_ns < QUIET_AFTER_MS * INT64_C(1000000) ? TICK_MS : QUIET_TICK_MS;
+        look_ms = LOOK_MS;
         if (ledger_safe_cause(l) != CAUSE_NONE || l->set.amnesia)
             continue;
         if (l->set.compress && pack_one(l, &k))
-            continue;
-        if (now - scrubbed_ns > INT64_C(1000000000)) {
-            scrub_next(self, l, &k);
-            scrubbed_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
-        }
+            look_ms = 0; /* there may be more */
+        else
+            scrub_next(l, &k);
     }
     return ERR_OK;
 }
