@@ -1,16 +1,15 @@
-/* `ron rewarder`: seal usage, compute an epoch, look at it, ask why, settle it. `verify` is in cmd_rewarder_verify.c. */
+/* `ron rewarder`: seal usage, compute an epoch, look at it, ask why, settle it. Sealing, fetching, verifying and
+ * what works on the files of a stopped service have files of their own. */
 #include "ron/cmd_rewarder.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/bytes.h"
-#include "base/rng.h"
 #include "base/sha256.h"
 #include "base/str.h"
 #include "ron/client.h"
@@ -18,9 +17,7 @@
 #include "ron/table.h"
 #include "rt/deadline.h"
 
-/* A table of fifty million rows, the most a snapshot may be configured to have, fits. */
-static const size_t run_file_max = (size_t)32 << 30;
-enum { FILE_MAX = 1 << 30, DIMS_MAX = 16, LINE_FIELDS = DIMS_MAX + 1 };
+enum { FILE_MAX = 1 << 30 };
 
 /* ---- small things ---- */
 
@@ -39,7 +36,7 @@ int rewarder_read_file(struct cmd_ctx *ctx, const char *path, struct buf *out)
     return bad ? cmd_fail(ctx, CMD_FAILED, "cannot read %s", path) : CMD_OK;
 }
 
-static void epoch_path(const char *epoch, const char *rest, struct buf *out)
+void rewarder_epoch_path(const char *epoch, const char *rest, struct buf *out)
 {
     buf_puts(out, "/rewarder/epochs/");
     client_encode(epoch, out);
@@ -67,120 +64,6 @@ static const char *group_digits(const char *digits, char out[64])
     }
     out[at] = '\0';
     return out;
-}
-
-/* ---- seal ---- */
-
-struct csv {
-    struct str text;
-    unsigned line;
-};
-
-/* One line into fields; usage files are plain: no quotes, no blanks. */
-static int csv_next(struct csv *c, struct str *fields, int max)
-{
-    if (c->text.n == 0)
-        return 0;
-    const char *nl = memchr(c->text.p, '\n', c->text.n);
-    size_t n = nl ? (size_t)(nl - c->text.p) : c->text.n;
-    struct str line = str_of(c->text.p, n);
-    c->text.p += n + (nl != NULL);
-    c->text.n -= n + (nl != NULL);
-    c->line++;
-    if (line.n && line.p[line.n - 1] == '\r')
-        line.n--;
-    int count = 0;
-    while (line.p && count < max)
-        line = str_cut(line, ',', &fields[count++]);
-    return line.p ? max + 1 : count;
-}
-
-static int write_snapshot(struct cmd_ctx *ctx, struct csv *csv, const struct str *dims, int columns,
-                          struct buf *rows, uint64_t *out_count)
-{
-    struct str f[LINE_FIELDS];
-    int n;
-    (void)dims;
-    while ((n = csv_next(csv, f, LINE_FIELDS)) != 0) {
-        uint64_t v;
-        if (n == 1 && f[0].n == 0)
-            continue;
-        if (n != columns)
-            return cmd_fail(ctx, CMD_FAILED, "line %u has %d fields, the header has %d", csv->line, n,
-                            columns);
-        if (!str_is_account(f[0]))
-            return cmd_fail(ctx, CMD_FAILED, "line %u: the account may only hold A-Z a-z 0-9 : / . _ -",
-                            csv->line);
-        buf_printf(rows, "[\"%.*s\"", STR_ARG(f[0]));
-        for (int i = 1; i < n; i++) {
-            if (str_parse_u64(f[i], &v) != ERR_OK || v > INT64_MAX)
-                return cmd_fail(ctx, CMD_FAILED,
-                                "line %u, column %d: usage is a whole number from 0 to 2^63-1", csv->line,
-                                i + 1);
-            buf_printf(rows, ",%.*s", STR_ARG(f[i]));
-        }
-        buf_puts(rows, "]\n");
-        ++*out_count;
-    }
-    return CMD_OK;
-}
-
-static void write_header(const struct cmd_ctx *ctx, const struct str *f, int columns, uint64_t count,
-                         struct buf *out)
-{
-    buf_printf(out, "{\"snapshot\":1,\"tenant\":\"%s\",\"epoch\":\"%s\",\"dims\":[",
-               cmd_flag(ctx, "tenant", "default"), cmd_flag(ctx, "epoch", ""));
-    for (int i = 1; i < columns; i++)
-        buf_printf(out, "%s\"%.*s\"", i > 1 ? "," : "", STR_ARG(f[i]));
-    buf_printf(out, "],\"count\":%llu,\"producer\":\"ron rewarder seal\"", (unsigned long long)count);
-    if (cmd_switch(ctx, "salt")) {
-        uint8_t salt[16];
-        rng_secure(salt, sizeof salt);
-        buf_puts(out, ",\"salt\":\"");
-        for (size_t i = 0; i < sizeof salt; i++)
-            buf_printf(out, "%02x", salt[i]);
-        buf_putc(out, '"');
-    }
-    buf_puts(out, "}\n");
-}
-
-static int run_seal(struct cmd_ctx *ctx, int argc, char **argv)
-{
-    struct buf text, rows, out;
-    struct str header[LINE_FIELDS];
-    uint64_t count = 0;
-    (void)argc;
-    buf_init(&text, FILE_MAX);
-    buf_init(&rows, FILE_MAX);
-    buf_init(&out, FILE_MAX);
-    if (!*cmd_flag(ctx, "epoch", ""))
-        return cmd_fail(ctx, CMD_USAGE, "name the epoch: --epoch 2026-W41");
-    int status = rewarder_read_file(ctx, argv[0], &text);
-    struct csv csv = {.text = buf_str(&text)};
-    int columns = status == CMD_OK ? csv_next(&csv, header, LINE_FIELDS) : 0;
-    if (status == CMD_OK && (columns < 2 || columns > LINE_FIELDS))
-        status = cmd_fail(ctx, CMD_FAILED,
-                          "the first line names the columns: account,<dimension>,... (1 to 16 dimensions)");
-    if (status == CMD_OK)
-        status = write_snapshot(ctx, &csv, header, columns, &rows, &count);
-    if (status == CMD_OK) {
-        struct sha256 cid;
-        char cid_text[SHA256_TEXT_CHARS];
-        write_header(ctx, header, columns, count, &out);
-        buf_put_bytes(&out, buf_bytes(&rows));
-        const char *path = cmd_flag(ctx, "out", "-");
-        FILE *f = strcmp(path, "-") ? fopen(path, "wb") : stdout;
-        if (!f || fwrite(out.p, 1, out.n, f) != out.n || (f != stdout && fclose(f) != 0))
-            status = cmd_fail(ctx, CMD_FAILED, "cannot write %s: %s", path, strerror(errno));
-        sha256_of(out.p, out.n, &cid);
-        sha256_format(&cid, cid_text);
-        if (status == CMD_OK)
-            fprintf(stderr, "%llu rows, cid %s\n", (unsigned long long)count, cid_text);
-    }
-    buf_fini(&text);
-    buf_fini(&rows);
-    buf_fini(&out);
-    return status;
 }
 
 /* ---- put, compute ---- */
@@ -326,7 +209,7 @@ static int run_compute(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     buf_init(&path, 1024);
     buf_init(&body, 1024);
     buf_init(&look, 1024);
-    epoch_path(argv[0], "/compute", &path);
+    rewarder_epoch_path(argv[0], "/compute", &path);
     buf_printf(&body, "{\"inputs_cid\":\"%s\"", inputs);
     if (policy)
         buf_printf(&body, ",\"policy_id\":\"%s\"", policy);
@@ -339,7 +222,7 @@ static int run_compute(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
         status = client_finish(ctx, &a, status);
     } else if (cmd_switch(ctx, "wait")) {
         client_free(&a);
-        epoch_path(argv[0], dry ? "?dry_run=true" : "", &look);
+        rewarder_epoch_path(argv[0], dry ? "?dry_run=true" : "", &look);
         status = wait_for_run(ctx, buf_cstr(&look), dry);
     } else {
         status = finish_run(ctx, &a);
@@ -396,7 +279,7 @@ static int run_show(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     struct client_answer a;
     (void)argc;
     buf_init(&path, 1024);
-    epoch_path(argv[0], cmd_switch(ctx, "dry-run") ? "?dry_run=true" : "", &path);
+    rewarder_epoch_path(argv[0], cmd_switch(ctx, "dry-run") ? "?dry_run=true" : "", &path);
     int status = client_call(ctx, "rewarder", &(struct client_request){.path = buf_cstr(&path)}, &a);
     buf_fini(&path);
     if (status != CMD_OK)
@@ -444,7 +327,7 @@ static int run_explain(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     struct client_answer a;
     (void)argc;
     buf_init(&path, 2048);
-    epoch_path(argv[0], "/payouts?account=", &path);
+    rewarder_epoch_path(argv[0], "/payouts?account=", &path);
     client_encode(argv[1], &path);
     int status = client_call(ctx, "rewarder", &(struct client_request){.path = buf_cstr(&path)}, &a);
     buf_fini(&path);
@@ -463,7 +346,7 @@ static int run_csv(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     struct buf path;
     (void)argc;
     buf_init(&path, 1024);
-    epoch_path(argv[0], "/payouts.csv", &path);
+    rewarder_epoch_path(argv[0], "/payouts.csv", &path);
     int status = show_json(ctx, &(struct client_request){.path = buf_cstr(&path), .timeout_ms = 120000});
     buf_fini(&path);
     return status;
@@ -476,7 +359,7 @@ static int post(struct cmd_ctx *ctx, const char *epoch, const char *what, const 
     struct buf path;
     struct client_answer a;
     buf_init(&path, 1024);
-    epoch_path(epoch, what, &path);
+    rewarder_epoch_path(epoch, what, &path);
     int status =
         client_call(ctx, "rewarder", &(struct client_request){.path = buf_cstr(&path), .body = body}, &a);
     buf_fini(&path);
@@ -556,93 +439,6 @@ static int run_shadow(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     return CMD_OK;
 }
 
-/* ---- fetch ---- */
-
-static int fetch_one(struct cmd_ctx *ctx, const char *epoch, const char *dir, const char *name,
-                     bool optional) RT_BLOCKS
-{
-    struct buf path;
-    struct client_answer a;
-    char to[1024], rest[128];
-    buf_init(&path, 1024);
-    snprintf(rest, sizeof rest, "/artifacts/%s", name);
-    epoch_path(epoch, rest, &path);
-    int status = client_call(
-        ctx, "rewarder",
-        &(struct client_request){.path = buf_cstr(&path), .timeout_ms = 600000, .answer_max = run_file_max},
-        &a);
-    buf_fini(&path);
-    if (status != CMD_OK && optional) {
-        client_free(&a);
-        return CMD_OK;
-    }
-    if (status != CMD_OK)
-        return client_finish(ctx, &a, status);
-    snprintf(to, sizeof to, "%s/%s", dir, name);
-    FILE *f = fopen(to, "wb");
-    if (!f || fwrite(a.body.p, 1, a.body.n, f) != a.body.n || fclose(f) != 0)
-        status = cmd_fail(ctx, CMD_FAILED, "cannot write %s: %s", to, strerror(errno));
-    client_free(&a);
-    return status;
-}
-
-/* The key that signed it, which need not be the one that signs today. */
-static const json_t *key_of(const json_t *keys, const char *kid)
-{
-    for (size_t i = 0; i < json_array_size(keys); i++)
-        if (!strcmp(client_str(json_array_get(keys, i), "kid"), kid))
-            return json_array_get(keys, i);
-    return NULL;
-}
-
-static int run_fetch(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
-{
-    static const char *const names[] = {"run.json", "commitment", "payouts.bin", "tree.bin", "seal.json"};
-    struct client_answer a;
-    struct buf path;
-    char sigs[1024], name[64];
-    (void)argc;
-    snprintf(sigs, sizeof sigs, "%s/sigs", argv[1]);
-    if ((mkdir(argv[1], 0700) != 0 && errno != EEXIST) || (mkdir(sigs, 0700) != 0 && errno != EEXIST))
-        return cmd_fail(ctx, CMD_FAILED, "cannot make %s: %s", sigs, strerror(errno));
-    int status = CMD_OK;
-    for (size_t i = 0; status == CMD_OK && i < sizeof names / sizeof *names; i++)
-        status = fetch_one(ctx, argv[0], argv[1], names[i], false);
-    if (status == CMD_OK)
-        status = fetch_one(ctx, argv[0], argv[1], "settlement.json", true);
-    if (status != CMD_OK)
-        return status;
-    buf_init(&path, 1024);
-    epoch_path(argv[0], "", &path);
-    status = client_call(ctx, "rewarder", &(struct client_request){.path = buf_cstr(&path)}, &a);
-    buf_fini(&path);
-    if (status != CMD_OK)
-        return client_finish(ctx, &a, status);
-    const char *kid = client_str(json_array_get(json_object_get(a.json, "signatures"), 0), "kid");
-    snprintf(name, sizeof name, "sigs/%s.sig", kid);
-    status = fetch_one(ctx, argv[0], argv[1], name, false);
-    snprintf(name, sizeof name, "sigs/%s.settlement.sig", kid);
-    if (status == CMD_OK)
-        status = fetch_one(ctx, argv[0], argv[1], name, true);
-    snprintf(name, sizeof name, "%s", kid);
-    client_free(&a);
-    if (status != CMD_OK)
-        return status;
-    status = client_call(ctx, "rewarder", &(struct client_request){.path = "/rewarder/keys"}, &a);
-    if (status != CMD_OK)
-        return client_finish(ctx, &a, status);
-    snprintf(sigs, sizeof sigs, "%s/pub.pem", argv[1]);
-    FILE *f = fopen(sigs, "wb");
-    if (f) {
-        fputs(client_str(key_of(json_object_get(a.json, "keys"), name), "pem"), f);
-        fclose(f);
-    }
-    client_free(&a);
-    printf("%s: everything to check the run without the service (ron rewarder verify %s)\n", argv[1],
-           argv[1]);
-    return CMD_OK;
-}
-
 /* ---- table ---- */
 
 static const struct cmd_flag seal_flags[] = {
@@ -692,7 +488,8 @@ static const struct cmd_flag rebuild_flags[] = {
 
 static const struct cmd commands[] = {
     {"seal", "USAGE.csv", "turn a usage table into a snapshot",
-     "  ron rewarder seal usage.csv --epoch 2026-W41 --out usage.ndjson", seal_flags, 1, 1, run_seal},
+     "  ron rewarder seal usage.csv --epoch 2026-W41 --out usage.ndjson", seal_flags, 1, 1,
+     rewarder_seal_run},
     {"put", "FILE", "upload a snapshot", "  ron rewarder put usage.ndjson", NULL, 1, 1, run_put},
     {"compute", "EPOCH", "compute an epoch, seal it and pay it",
      "  ron rewarder compute 2026-W41 --inputs usage.ndjson --wait", compute_flags, 1, 1, run_compute},
@@ -714,7 +511,7 @@ static const struct cmd commands[] = {
      "  ron rewarder shadow --inputs usage.ndjson --policy-file candidate.json", shadow_flags, 0, 0,
      run_shadow},
     {"fetch", "EPOCH DIR", "download every file of a run", "  ron rewarder fetch 2026-W41 run/", NULL, 2, 2,
-     run_fetch},
+     rewarder_fetch_run},
     {"verify", "DIR", "recompute a fetched run without the service",
      "  ron rewarder verify run/ --inputs usage.ndjson --key pub.pem --ledger http://127.0.0.1:7410",
      verify_flags, 1, 1, rewarder_verify_run},

@@ -196,6 +196,8 @@ static bool dump_hash(json_t *o, struct sha256 *out)
     return true;
 }
 
+enum { UNIT_HEADER = 52 };
+
 struct unit {
     uint32_t len, n, idem_n, kid_n, meta_n, flags;
     const uint8_t *p;
@@ -203,133 +205,181 @@ struct unit {
     const uint8_t *leaves;
 };
 
+/* One leaf as it stands in the journal. */
+struct leaf {
+    struct str text;
+    json_t *o; /* e's strings point into it */
+    struct entry e;
+    struct sha256 unit; /* the unit it says it is of */
+};
+
+static bool leaf_members(struct leaf *l)
+{
+    const json_t *o = l->o;
+    const char *nonce = member(o, "nonce");
+    l->e = (struct entry){member(o, "account"),
+                          member(o, "to"),
+                          member(o, "asset"),
+                          member(o, "id"),
+                          member(o, "kind"),
+                          member(o, "ref_id"),
+                          0,
+                          (uint64_t)json_integer_value(json_object_get(o, "ts")),
+                          0,
+                          (uint64_t)json_integer_value(json_object_get(o, "hold_until"))};
+    return amount_of(o, "amount", &l->e.amount) && l->e.amount != 0 &&
+           sha256_parse(str_from_c(member(o, "unit")), &l->unit) == ERR_OK &&
+           (nonce[0] == 0 || str_parse_u64(str_from_c(nonce), &l->e.nonce) == ERR_OK) &&
+           strlen(l->e.account) <= 128 && strlen(l->e.to) <= 128 && strlen(l->e.asset) <= 32;
+}
+
+/* False: it was said, and there is nothing to free. */
+static bool leaf_read(struct verify *c, struct str text, struct leaf *out)
+{
+    json_error_t why;
+    struct leaf l = {.text = text, .o = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES, &why)};
+    bool canon = l.o != NULL && json_is_object(l.o) && canonical(l.o, text) &&
+                 json_integer_value(json_object_get(l.o, "v")) == 1;
+    if (!canon || !leaf_members(&l)) {
+        json_decref(l.o);
+        return verify_wrong(c, canon ? "leaf has a malformed member" : "leaf is not canonical");
+    }
+    *out = l;
+    return true;
+}
+
+/* An id is in the log once; a reversal looks up what it was. */
+static bool note_id(struct verify *c, const struct entry *e, uint64_t seq)
+{
+    if (verify_find(&c->ids, e->id, strlen(e->id)) != NULL)
+        return verify_wrong(c, "id is in the log twice");
+    struct verify_item *id = verify_need(&c->ids, e->id, strlen(e->id));
+    id->seq = seq;
+    id->kind = strcmp(e->kind, "transfer") == 0 ? 't' : 'o';
+    id->amount = e->amount;
+    snprintf(id->account, sizeof id->account, "%s", e->account);
+    snprintf(id->to, sizeof id->to, "%s", e->to);
+    snprintf(id->asset, sizeof id->asset, "%s", e->asset);
+    return true;
+}
+
+/* Into the tree, and against the hash the ledger keeps beside its journal. */
+static bool grow_tree(struct verify *c, struct str leaf, struct sha256 *out_hash)
+{
+    struct sha256_ctx h;
+    struct sha256 hash, stored;
+    sha256_init(&h);
+    sha256_update(&h, "\0", 1);
+    sha256_update(&h, leaf.p, leaf.n);
+    sha256_final(&h, &hash);
+    if (c->tree0 != NULL && fread(stored.b, 1, 32, c->tree0) == 32 && !sha256_eq(&stored, &hash)) {
+        snprintf(c->at_file, sizeof c->at_file, "tree/00");
+        c->at_byte = c->n * 32;
+        return verify_wrong(c, "stored leaf hash differs from the journal");
+    }
+    verify_tree_add(c, hash);
+    *out_hash = hash;
+    return true;
+}
+
+/* One entry: its leaf, its id, its effect on the books, its place in the tree. unit_end: the last seq of its unit. */
+static bool unit_entry(struct verify *c, const struct unit *u, const struct leaf *l, uint64_t unit_end,
+                       uint64_t ms)
+{
+    uint64_t seq = c->n + 1;
+    struct sha256 hash;
+    if (!note_id(c, &l->e, seq) || !apply(c, &l->e, seq, unit_end, ms) || !grow_tree(c, l->text, &hash))
+        return false;
+    if (c->fn != NULL)
+        c->fn(c->ctx, seq, l->text, &hash, str_of(u->idem, u->idem_n), str_of(u->kid, u->kid_n), ms);
+    return true;
+}
+
 static bool unit_entries(struct verify *c, const struct unit *u, uint64_t ms, json_t *fp_list,
                          struct sha256 *out_named)
 {
     const uint8_t *p = u->leaves, *end = u->p + u->len;
+    uint64_t unit_end = c->n + u->n;
     for (uint32_t i = 0; i < u->n; i++) {
+        struct leaf l;
         if (end - p < 2 || end - p - 2 < be16_get(p))
             return verify_wrong(c, "leaf does not fit its unit");
-        struct str leaf = str_of((const char *)p + 2, be16_get(p));
         c->at_byte += i == 0 ? (uint64_t)(u->leaves - u->p) : 0;
-        p += 2 + leaf.n;
-        json_error_t why;
-        json_t *o = json_loadb(leaf.p, leaf.n, JSON_REJECT_DUPLICATES, &why);
-        struct sha256 hash, named;
-        struct entry e = {0};
-        bool ok = o != NULL && json_is_object(o) && canonical(o, leaf) &&
-                  json_integer_value(json_object_get(o, "v")) == 1;
-        if (!ok) {
-            json_decref(o);
-            return verify_wrong(c, "leaf is not canonical");
-        }
-        e = (struct entry){member(o, "account"),
-                           member(o, "to"),
-                           member(o, "asset"),
-                           member(o, "id"),
-                           member(o, "kind"),
-                           member(o, "ref_id"),
-                           0,
-                           (uint64_t)json_integer_value(json_object_get(o, "ts")),
-                           0,
-                           (uint64_t)json_integer_value(json_object_get(o, "hold_until"))};
-        const char *nonce = member(o, "nonce");
-        ok = amount_of(o, "amount", &e.amount) && e.amount != 0 &&
-             sha256_parse(str_from_c(member(o, "unit")), &named) == ERR_OK &&
-             (nonce[0] == 0 || str_parse_u64(str_from_c(nonce), &e.nonce) == ERR_OK) &&
-             strlen(e.account) <= 128 && strlen(e.to) <= 128 && strlen(e.asset) <= 32;
-        if (!ok) {
-            json_decref(o);
-            return verify_wrong(c, "leaf has a malformed member");
-        }
+        if (!leaf_read(c, str_of((const char *)p + 2, be16_get(p)), &l))
+            return false;
+        p += 2 + l.text.n;
         if (i == 0)
-            *out_named = named;
-        ok = sha256_eq(&named, out_named) && add_fp(fp_list, o);
-        uint64_t seq = c->n + 1;
-        struct verify_item *id = ok && verify_find(&c->ids, e.id, strlen(e.id)) == NULL
-                                     ? verify_need(&c->ids, e.id, strlen(e.id))
-                                     : NULL;
-        if (id == NULL) {
-            json_decref(o);
-            return verify_wrong(c, ok ? "id is in the log twice" : "leaves name different units");
-        }
-        id->seq = seq;
-        id->kind = strcmp(e.kind, "transfer") == 0 ? 't' : 'o';
-        id->amount = e.amount;
-        snprintf(id->account, sizeof id->account, "%s", e.account);
-        snprintf(id->to, sizeof id->to, "%s", e.to);
-        snprintf(id->asset, sizeof id->asset, "%s", e.asset);
-        struct sha256_ctx h;
-        sha256_init(&h);
-        sha256_update(&h, "\0", 1);
-        sha256_update(&h, leaf.p, leaf.n);
-        sha256_final(&h, &hash);
-        ok = apply(c, &e, seq, c->n + u->n - i, ms);
-        json_decref(o);
+            *out_named = l.unit;
+        bool same = sha256_eq(&l.unit, out_named) && add_fp(fp_list, l.o);
+        bool ok =
+            same ? unit_entry(c, u, &l, unit_end, ms) : verify_wrong(c, "leaves name different units");
+        json_decref(l.o);
         if (!ok)
             return false;
-        struct sha256 stored;
-        if (c->tree0 != NULL && fread(stored.b, 1, 32, c->tree0) == 32 && !sha256_eq(&stored, &hash)) {
-            snprintf(c->at_file, sizeof c->at_file, "tree/00");
-            c->at_byte = c->n * 32;
-            return verify_wrong(c, "stored leaf hash differs from the journal");
-        }
-        verify_tree_add(c, hash);
-        if (c->fn != NULL)
-            c->fn(c->ctx, seq, leaf, &hash, str_of(u->idem, u->idem_n), str_of(u->kid, u->kid_n), ms);
     }
     return p == end || verify_wrong(c, "unit is longer than its leaves");
 }
 
-bool verify_unit(struct verify *c, const uint8_t *p, size_t left, uint64_t ms, uint32_t *out_len)
+static bool unit_decode(const uint8_t *p, size_t left, struct unit *out)
 {
-    struct unit u = {.p = p};
-    if (left < 52)
-        return verify_wrong(c, "unit record is cut");
-    u.len = le32_get(p);
-    u.n = le16_get(p + 4);
-    u.idem_n = p[6];
-    u.kid_n = p[7];
-    u.meta_n = le16_get(p + 8);
-    u.flags = le16_get(p + 10);
+    struct unit u = {.p = p,
+                     .len = le32_get(p),
+                     .n = le16_get(p + 4),
+                     .idem_n = p[6],
+                     .kid_n = p[7],
+                     .meta_n = le16_get(p + 8),
+                     .flags = le16_get(p + 10)};
     if (u.len > left || u.n == 0 || u.n > 1024 || u.idem_n == 0 || u.idem_n > 128 || u.kid_n > 64 ||
-        u.flags > 1 || 52 + u.idem_n + u.kid_n + u.meta_n > u.len)
-        return verify_wrong(c, "unit record is malformed");
-    u.idem = (const char *)p + 52;
+        u.flags > 1 || UNIT_HEADER + u.idem_n + u.kid_n + u.meta_n > u.len)
+        return false;
+    u.idem = (const char *)p + UNIT_HEADER;
     u.kid = u.idem + u.idem_n;
     u.meta = u.kid + u.kid_n;
     u.leaves = (const uint8_t *)u.meta + u.meta_n;
+    *out = u;
+    return true;
+}
+
+/* What the leaves' member `unit` is the hash of. */
+static bool envelope_hash(const struct unit *u, const struct sha256 *fp, struct sha256 *out)
+{
+    json_t *env = json_object();
+    char text[SHA256_TEXT_CHARS], cap[17];
+    sha256_format(fp, text);
+    hex_encode(u->p + 12, 8, cap);
+    if (u->kid_n != 0) {
+        json_object_set_new(env, "cap", json_string(cap));
+        json_object_set_new(env, "kid", json_stringn(u->kid, u->kid_n));
+    }
+    json_object_set_new(env, "fp", json_string(text));
+    json_object_set_new(env, "idem_id", json_stringn(u->idem, u->idem_n));
+    if (u->meta_n != 0)
+        json_object_set_new(env, "meta", json_stringn(u->meta, u->meta_n));
+    json_object_set_new(env, "n", json_integer(u->n));
+    return dump_hash(env, out);
+}
+
+bool verify_unit(struct verify *c, const uint8_t *p, size_t left, uint64_t ms, uint32_t *out_len)
+{
+    struct unit u;
+    struct sha256 named, fp, unit;
+    if (left < UNIT_HEADER)
+        return verify_wrong(c, "unit record is cut");
+    if (!unit_decode(p, left, &u))
+        return verify_wrong(c, "unit record is malformed");
     if (verify_find(&c->units, u.idem, u.idem_n) != NULL)
         return verify_wrong(c, "unit is in the log twice");
     verify_need(&c->units, u.idem, u.idem_n);
-    json_t *list = json_array(), *fp_obj = json_object(), *env = json_object();
-    struct sha256 named, fp, unit;
-    json_object_set(fp_obj, "entries", list);
+    json_t *list = json_array(), *fp_obj = json_object();
+    json_object_set_new(fp_obj, "entries", list);
     json_object_set_new(fp_obj, "idem_id", json_stringn(u.idem, u.idem_n));
     if (!unit_entries(c, &u, ms, list, &named)) {
-        json_decref(list);
         json_decref(fp_obj);
-        json_decref(env);
         return false;
     }
-    json_decref(list);
-    if (!dump_hash(fp_obj, &fp) || memcmp(fp.b, p + 20, 32) != 0) {
-        json_decref(env);
+    if (!dump_hash(fp_obj, &fp) || memcmp(fp.b, p + 20, 32) != 0)
         return verify_wrong(c, "fingerprint differs");
-    }
-    char text[80], cap[17];
-    sha256_format(&fp, text);
-    hex_encode(p + 12, 8, cap);
-    if (u.kid_n != 0) {
-        json_object_set_new(env, "cap", json_string(cap));
-        json_object_set_new(env, "kid", json_stringn(u.kid, u.kid_n));
-    }
-    json_object_set_new(env, "fp", json_string(text));
-    json_object_set_new(env, "idem_id", json_stringn(u.idem, u.idem_n));
-    if (u.meta_n != 0)
-        json_object_set_new(env, "meta", json_stringn(u.meta, u.meta_n));
-    json_object_set_new(env, "n", json_integer(u.n));
-    if (!dump_hash(env, &unit) || !sha256_eq(&unit, &named))
+    if (!envelope_hash(&u, &fp, &unit) || !sha256_eq(&unit, &named))
         return verify_wrong(c, "envelope differs from the leaves' unit");
     *out_len = u.len;
     return true;
