@@ -31,7 +31,7 @@ enum {
 
 static const char *const from_names[] = {"pack", "cas", "fill", "revalidated", "stale"};
 
-void edge_cache_control(int64_t max_age_s, bool immutable, struct buf *out)
+static void format_cache_control(int64_t max_age_s, bool immutable, struct buf *out)
 {
     if (max_age_s <= 0)
         buf_puts(out, "Cache-Control: no-cache\r\n");
@@ -40,6 +40,26 @@ void edge_cache_control(int64_t max_age_s, bool immutable, struct buf *out)
         buf_put_u64(out, (uint64_t)max_age_s);
         buf_puts(out, immutable ? ", immutable\r\n" : "\r\n");
     }
+}
+
+/* A listener says the same line over and over. */
+void edge_cache_control(int64_t max_age_s, bool immutable, struct buf *out)
+{
+    static _Thread_local struct {
+        int64_t max_age_s;
+        bool immutable;
+        size_t n;
+        char text[96];
+    } last;
+    if (last.n == 0 || last.max_age_s != max_age_s || last.immutable != immutable) {
+        struct buf line;
+        buf_init_fixed(&line, last.text, sizeof last.text);
+        format_cache_control(max_age_s, immutable, &line);
+        last.n = line.n;
+        last.max_age_s = max_age_s;
+        last.immutable = immutable;
+    }
+    buf_put(out, last.text, last.n);
 }
 
 static void put_last_modified(uint64_t since_s, int64_t now_s, struct buf *out)
