@@ -4,8 +4,7 @@
  *
  * Ownership   The client copies what it is given. The response is valid during the callback.
  * Threads     net_http_send and net_http_call_close from any thread; callbacks run on the loop's
- *             thread. net_http_wait blocks and never runs on the loop's thread; net_http_once needs no
- *             loop at all and is for command-line tools.
+ *             thread. net_http_once blocks, needs no loop and is for command-line tools and tasks.
  * Memory      At most max_requests at once (ERR_BUSY); bodies are bounded by response_max.
  * Order       None between requests.
  */
@@ -111,10 +110,6 @@ NODISCARD enum err net_http_send(struct net_http_client *c, const struct net_htt
 /* Cancels what still runs (fn gets ERR_CANCELED) and gives the handle back. Any thread, once, before the
  * client is destroyed. */
 void net_http_call_close(struct net_http_call *call);
-
-/* Waits; status and body are handed out. Not on the loop's thread. */
-NODISCARD enum err net_http_wait(struct net_http_client *c, const struct net_http_request *rq,
-                                 int *out_status, struct buf *out_body) RT_BLOCKS;
 
 /* One request with a client of its own, in the calling thread: for the command line. fn runs before it
  * returns. ca_file may be NULL. */

@@ -1,6 +1,6 @@
 /*
  * What the three files of the HTTP client share: the client (curl's multi handle on the loop, http_client.c), one
- * call with its tries (http_call.c), and the ways to wait for one (http_wait.c).
+ * call with its tries (http_call.c).
  */
 #ifndef RON_NET_HTTP_CLIENT_INTERNAL_H
 #define RON_NET_HTTP_CLIENT_INTERNAL_H

@@ -70,10 +70,6 @@ typedef void net_oap_answer_fn(void *arg, enum err e, uint16_t status, struct by
 NODISCARD enum err net_oap_call(struct net_oap_client *c, const struct net_oap_call *call,
                                 net_oap_answer_fn *fn, void *arg);
 
-/* Waits for the answer; it is appended to out_payload. Not on the loop's thread. */
-NODISCARD enum err net_oap_call_wait(struct net_oap_client *c, const struct net_oap_call *call,
-                                     uint16_t *out_status, struct buf *out_payload) RT_BLOCKS;
-
 /* A call that is answered by many frames. fn gets each; the last one has end = true: with ERR_OK and the
  * final frame's code and payload, or with the error that cut the stream. `by` bounds the time to the first
  * frame. */

@@ -19,9 +19,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "net/loop.h"
 #include "net/oap_client.h"
 #include "net/oap_server.h"
+#include "rt/oneshot.h"
 
 enum {
     APP = NET_OAP_MAILBOX,
@@ -801,23 +803,39 @@ static void *turn_loop(void *arg)
     return NULL;
 }
 
+struct echo {
+    struct rt_oneshot done;
+    char text[32];
+};
+
+/* The answer, once; NULL for one that is not the echo. */
+static void echoed(void *arg, enum err e, uint16_t status, struct bytes payload)
+{
+    struct echo *x = arg;
+    bool same =
+        e == ERR_OK && status == 200 && str_eq_c((struct str){(const char *)payload.p, payload.n}, x->text);
+    CHECK(rt_oneshot_send(&x->done, same ? x : NULL) == ERR_OK);
+}
+
 static void *call_many(void *arg) RT_BLOCKS;
 
 static void *call_many(void *arg)
 {
     struct worker *w = arg;
     for (int i = 0; i < 200; i++) {
-        char text[32];
-        uint16_t status = 0;
-        struct buf b;
-        buf_init(&b, 1000);
-        int n = snprintf(text, sizeof text, "%p %d", arg, i);
-        struct net_oap_call c = {
-            .app = APP, .code = OP_ECHO, .payload = bytes_of(text, (size_t)n), .by = deadline_in_ms(20000)};
-        if (net_oap_call_wait(w->client, &c, &status, &b) == ERR_OK && status == 200 &&
-            str_eq_c(buf_str(&b), text))
-            w->ok++;
-        buf_fini(&b);
+        struct echo x;
+        void *answer = NULL;
+        rt_oneshot_init(&x.done);
+        int n = snprintf(x.text, sizeof x.text, "%p %d", arg, i);
+        struct net_oap_call c = {.app = APP,
+                                 .code = OP_ECHO,
+                                 .payload = bytes_of(x.text, (size_t)n),
+                                 .by = deadline_in_ms(20000)};
+        CHECK(net_oap_call(w->client, &c, echoed, &x) == ERR_OK);
+        CHECK(rt_oneshot_recv(&x.done, deadline_never(), &answer) ==
+              ERR_OK); /* at the latest when `by` has come */
+        w->ok += answer == &x;
+        rt_oneshot_fini(&x.done);
     }
     return NULL;
 }

@@ -1,0 +1,51 @@
+/* A request in a program that has no loop: it gets one, and a client, for as long as it takes. */
+#include "net/http_client.h"
+
+struct once {
+    net_http_done_fn *fn;
+    void *arg;
+    const struct net_http_request *rq;
+    bool done;
+};
+
+static void on_once(void *arg, enum err e, const struct net_http_response *r)
+{
+    struct once *o = arg;
+    o->done = true;
+    o->fn(o->arg, e, r);
+}
+
+static bool once_head(void *arg, const struct net_http_response *head)
+{
+    struct once *o = arg;
+    return o->rq->on_head(o->arg, head);
+}
+
+static bool once_body(void *arg, struct bytes piece)
+{
+    struct once *o = arg;
+    return o->rq->on_body(o->arg, piece);
+}
+
+enum err net_http_once(const struct net_http_request *rq, const char *ca_file, net_http_done_fn *fn,
+                       void *arg)
+{
+    struct net_loop *loop;
+    struct net_http_client *c = NULL;
+    struct once o = {.fn = fn, .arg = arg, .rq = rq};
+    struct net_http_request mine = *rq;
+    mine.on_head = rq->on_head != NULL ? once_head : NULL;
+    mine.on_body = rq->on_body != NULL ? once_body : NULL;
+    enum err e = net_loop_create(NULL, &loop);
+    if (e != ERR_OK)
+        return e;
+    struct net_http_client_config cfg = {.loop = loop, .ca_file = ca_file};
+    e = net_http_client_create(&cfg, &c);
+    if (e == ERR_OK)
+        e = net_http_send(c, &mine, on_once, &o, NULL);
+    while (e == ERR_OK && !o.done)
+        net_loop_once(loop, -1);
+    net_http_client_destroy(c);
+    net_loop_destroy(loop);
+    return e;
+}
