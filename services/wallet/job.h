@@ -37,8 +37,9 @@ enum {
     WALLET_DETAILS_MAX = 320,
     WALLET_RESERVATIONS_MAX = 5, /* four caveats and the policy */
     WALLET_ASKED_MAX = 256,      /* longer bodies are read again when they are repeated */
-    WALLET_JOB_TEXT =
-        128 + 128 + 32 + WALLET_TXID_CHARS + WALLET_MEMO_MAX + WALLET_KEY_MAX + WALLET_TENANT_MAX,
+    WALLET_CORR_MAX = 128,       /* as the listener lets in */
+    WALLET_JOB_TEXT = 128 + 128 + 32 + WALLET_TXID_CHARS + WALLET_MEMO_MAX + WALLET_KEY_MAX +
+                      WALLET_TENANT_MAX + WALLET_CORR_MAX,
 };
 
 enum wallet_phase {
@@ -95,7 +96,7 @@ struct wallet_job {
 
     /* Fixed when it is claimed. */
     struct wallet_op op;
-    struct str tenant, key;
+    struct str tenant, key, corr_id;
     struct wallet_hold hold;
     bool settles_hold;
     char txid[WALLET_TXID_CHARS], idem_id[WALLET_IDEM_ID_CHARS];

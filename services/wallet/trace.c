@@ -25,6 +25,14 @@ void wallet_trace_sent(struct wallet_job *j)
         j->trace.sent_ns = wallet_now_ns(j->w);
 }
 
+const struct wallet_job *wallet_trace_speaker(struct wallet_job *const *jobs, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (jobs[i]->trace.self.sampled)
+            return jobs[i];
+    return jobs[0];
+}
+
 /* A span that is over: it began then and ends now, or when the next one began. */
 static void begin_at(struct obs_span *s, int64_t at_ns)
 {

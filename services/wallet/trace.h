@@ -5,11 +5,14 @@
  *   wallet.request   from the first byte to the settlement; op, txid, outcome
  *     wallet.queue     from the claim until it was first sent
  *     wallet.ledger    from then until the ledger's word (or the resolver's); tries
+ *     (what the ledger did for it, under its own names)
  *
  * Threads     begin: the listener; sent: its worker; end: who settles it. One after the other.
  */
 #ifndef RON_WALLET_TRACE_H
 #define RON_WALLET_TRACE_H
+
+#include <stddef.h>
 
 #include "obs/span.h"
 
@@ -25,5 +28,7 @@ struct wallet_trace {
 void wallet_trace_begin(struct wallet_job *j, struct net_req *rq);
 void wallet_trace_sent(struct wallet_job *j); /* the first time counts */
 void wallet_trace_end(struct wallet_job *j);
+/* Whose name a request to the ledger goes by, of the operations it carries: the first that is sampled, else the first. */
+const struct wallet_job *wallet_trace_speaker(struct wallet_job *const *jobs, size_t n);
 
 #endif

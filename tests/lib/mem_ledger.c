@@ -140,6 +140,12 @@ uint64_t mem_ledger_units(struct mem_ledger *f)
     return v;
 }
 
+void mem_ledger_origin(struct mem_ledger *f, char corr_id[129], char traceparent[64])
+{
+    LOCKED(f, memcpy(corr_id, f->corr_id, sizeof f->corr_id),
+           memcpy(traceparent, f->traceparent, sizeof f->traceparent));
+}
+
 uint64_t mem_ledger_heads(struct mem_ledger *f)
 {
     uint64_t v;

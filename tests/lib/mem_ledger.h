@@ -58,7 +58,9 @@ struct money mem_ledger_held(struct mem_ledger *f, const char *account, const ch
 uint64_t mem_ledger_last(struct mem_ledger *f, const char *account, unsigned lane);
 uint64_t mem_ledger_units(struct mem_ledger *f);
 uint64_t mem_ledger_ingests(struct mem_ledger *f); /* requests that reached it */
-uint64_t mem_ledger_heads(struct mem_ledger *f);   /* probes */
+/* On whose behalf the last ingest came. */
+void mem_ledger_origin(struct mem_ledger *f, char corr_id[129], char traceparent[64]);
+uint64_t mem_ledger_heads(struct mem_ledger *f); /* probes */
 /* issued - burned == sum of available + held, for every asset. */
 bool mem_ledger_conserves(struct mem_ledger *f);
 /* A unit that no wallet made; the second is never told of on the feed: a hole in it. */

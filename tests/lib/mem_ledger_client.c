@@ -1,4 +1,5 @@
 /* The operations of ledger_client.h over the rules and the faults. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -41,6 +42,8 @@ static void do_ingest(struct ledger_client *c, const struct ledger_ingest *rq, s
         nanosleep(&(struct timespec){.tv_nsec = (long)took_us * 1000}, NULL);
     pthread_mutex_lock(&f->m);
     f->ingests++;
+    snprintf(f->corr_id, sizeof f->corr_id, "%.*s", STR_ARG(rq->corr_id));
+    snprintf(f->traceparent, sizeof f->traceparent, "%.*s", STR_ARG(rq->traceparent));
     enum mem_fault fault = mem_ledger__draw(f, &f->ingest_fault, &f->ingest_n);
     bool happens =
         fault == MEM_OK || fault == MEM_GARBLE || fault == MEM_LOSE_AFTER || fault == MEM_STALL_AFTER;

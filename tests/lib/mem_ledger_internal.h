@@ -72,6 +72,7 @@ struct mem_ledger {
     bool stop, feed_on;
     const struct clock *clock; /* NULL: the system's */
     _Atomic size_t owing;
+    char corr_id[129], traceparent[64]; /* of the last ingest */
     struct map rows, lanes, units, entries, holds;
     struct mem_unit **by_seq;
     size_t n_seq, cap_seq;

@@ -115,6 +115,7 @@ static void fill(struct wallet_job *j, struct wallet_post *p)
     j->op.memo = keep(j, &at, p->op.memo);
     j->tenant = keep(j, &at, p->tenant);
     j->key = keep(j, &at, p->key);
+    j->corr_id = keep(j, &at, net_req_corr_id(p->rq));
     struct bytes body = net_req_body(p->rq);
     j->asked_n = body.n <= sizeof j->asked ? body.n : 0;
     memcpy(j->asked, body.p, j->asked_n);

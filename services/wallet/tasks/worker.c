@@ -117,8 +117,16 @@ static void send_batch(struct wallet_worker *k, struct wallet_batch *b)
     k->outstanding++;
     obs_gauge_add(obs_gauge(w->m[WALLET_M_worker_inflight]), 1);
     wallet_call_begin(w);
-    ledger_client_ingest(w->ledger, &(struct ledger_ingest){.units = k->units, .n_units = b->n},
-                         wallet_in_ms(w, wallet_config(w)->ledger_rpc_timeout), on_ingest, b);
+    const struct wallet_job *speaker = wallet_trace_speaker(b->jobs, b->n);
+    char traceparent[OBS_TRACEPARENT_CHARS] = "";
+    if (speaker->trace.self.sampled)
+        obs_traceparent_format(&speaker->trace.self, traceparent);
+    struct ledger_ingest rq = {.units = k->units,
+                               .n_units = b->n,
+                               .corr_id = speaker->corr_id,
+                               .traceparent = str_from_c(traceparent)};
+    ledger_client_ingest(w->ledger, &rq, wallet_in_ms(w, wallet_config(w)->ledger_rpc_timeout), on_ingest,
+                         b);
 }
 
 static void give_up(struct wallet_worker *k, struct wallet_job *j);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -76,10 +77,46 @@ static void a_request_leaves_one_span_per_stage_of_one_trace(void **state)
     ledger_rig_close(&rig);
 }
 
+/* The same over a socket and in this process: what the wallet does in `ron up`, and the rewarder. */
+static void the_callers_trace_and_id_go_on_over_every_transport(void **state)
+{
+    (void)state;
+    const char *flags[] = {"otlp.sample=0"};
+    ledger_rig_open(&rig, true, flags, 1);
+    for (enum rig_transport t = 0; t < RIG_TRANSPORTS; t++) {
+        struct rig_client c;
+        struct rig_unit u;
+        struct rig_reply a;
+        char corr[32], parent[OBS_TRACEPARENT_CHARS];
+        snprintf(corr, sizeof corr, "order-%d", (int)t);
+        snprintf(parent, sizeof parent, "00-4bf92f3577b34da6a3ce929d0e0e473%x-00f067aa0ba902b%x-01",
+                 (unsigned)t, (unsigned)t);
+        struct obs_trace caller;
+        assert_int_equal(obs_traceparent_parse(str_from_c(parent), &caller), ERR_OK);
+        rig_client_open(&rig, t, &c);
+        rig_mint(&u, corr, "acct:alice", 1);
+        struct ledger_ingest rq = {
+            .units = &u.u, .n_units = 1, .corr_id = str_from_c(corr), .traceparent = str_from_c(parent)};
+        n_got = 0;
+        rig_ingest(&c, &rq, 30000, &a);
+        assert_int_equal(a.v[0].status, LEDGER_COMMITTED);
+        take_until("committer");
+        const struct obs_span *in = span_of("ingress");
+        assert_non_null(in);
+        assert_memory_equal(in->self.trace_id, caller.trace_id, 16);
+        assert_memory_equal(in->parent_id, caller.span_id, 8);
+        assert_string_equal(text_of(in, "corr_id"), corr);
+        assert_memory_equal(span_of("committer")->self.trace_id, caller.trace_id, 16);
+        rig_client_close(&c);
+    }
+    ledger_rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_leaves_one_span_per_stage_of_one_trace),
+        cmocka_unit_test(the_callers_trace_and_id_go_on_over_every_transport),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

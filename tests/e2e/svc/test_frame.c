@@ -276,6 +276,13 @@ RT_UNCHECKED static void drain_answers_what_was_accepted_and_exits_clean(void **
     assert_int_equal(svc_drain(f->svc), 0);
     pthread_join(thread, NULL);
     assert_int_equal(c.status, 200);
+    struct buf page;
+    buf_init(&page, 1 << 20);
+    obs_metrics_render(svc_metrics(f->svc), &page);
+    at = strstr(buf_cstr(&page), inflight);
+    assert_non_null(at);
+    assert_memory_equal(at + sizeof inflight - 1, "0\n", 2); /* answered, and over */
+    buf_fini(&page);
 }
 
 RT_UNCHECKED static void

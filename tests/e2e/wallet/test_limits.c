@@ -444,6 +444,37 @@ RT_UNCHECKED static void an_operation_is_traced_below_its_callers_span(void **st
     wallet_rig_restart(&rig, NULL, 0);
 }
 
+/* Only what is sampled has a trace to go on with; the id goes on whatever it is. */
+RT_UNCHECKED static void who_asked_goes_on_to_the_ledger(void **state)
+{
+    static const char trace[] = "4bf92f3577b34da6a3ce929d0e0e4736";
+    char request[5000], body[200], corr_id[129], traceparent[64];
+    (void)state;
+    fund();
+    for (int sampled = 0; sampled < 2; sampled++) {
+        struct raw_response r;
+        snprintf(body, sizeof body, TRANSFER, 5, 1 + sampled);
+        snprintf(request, sizeof request,
+                 "POST /v1/transfer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"
+                 "Idempotency-Key: asked-%d\r\nX-Corr-ID: order-%d\r\nContent-Type: application/json\r\n"
+                 "traceparent: 00-%s-00f067aa0ba902b7-0%d\r\nContent-Length: %zu\r\n\r\n%s",
+                 rig.token, sampled, sampled, trace, sampled, strlen(body), body);
+        raw_once((uint16_t)svc_port(rig.svc), request, &r);
+        assert_int_equal(r.status, 200);
+        raw_free(&r);
+        mem_ledger_origin(rig.ledger, corr_id, traceparent);
+        assert_string_equal(corr_id, sampled ? "order-1" : "order-0");
+        if (!sampled) {
+            assert_string_equal(traceparent, "");
+            continue;
+        }
+        assert_int_equal(strlen(traceparent), 55);
+        assert_memory_equal(traceparent + 3, trace, 32);
+        assert_memory_not_equal(traceparent + 36, "00f067aa0ba902b7", 16); /* below ours, not beside it */
+        assert_string_equal(traceparent + 52, "-01");
+    }
+}
+
 #define T(fn) cmocka_unit_test_prestate_setup_teardown(fn, wallet_rig_set_up, wallet_rig_tear_down, &rig)
 
 int main(void)
@@ -459,6 +490,7 @@ int main(void)
         T(a_body_may_grow_by_the_configured_factor),
         T(slow_connections_are_cut_and_others_are_served),
         T(an_operation_is_traced_below_its_callers_span),
+        T(who_asked_goes_on_to_the_ledger),
         T(the_audit_stream_tells_what_was_accepted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

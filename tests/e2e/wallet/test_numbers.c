@@ -183,6 +183,7 @@ RT_UNCHECKED static void a_full_work_queue_is_as_deep_as_it_says_and_refuses_exa
     SAYS("rejected_total", "reason=\"busy\"", OUT);
     SAYS("wallet_ops_total", "op=\"issue\",outcome=\"refused\"", OUT);
     await_exactly("queue_depth", "queue=\"work\"", 4);
+    await_exactly("inflight_requests", "route=\"/v1/issue\"", IN);
     rig_move_to(&rig, since, 1100);
     rig_await_metric(&rig, "backoff_retries_total", "op=\"ingest\"", 1);
     rig_move_to(&rig, since, 1200);
