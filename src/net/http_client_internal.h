@@ -1,5 +1,5 @@
 /*
- * What the three files of the HTTP client share: the client (curl's multi handle on the loop, http_client.c), one
+ * What the two files of the HTTP client share: the client (curl's multi handle on the loop, http_client.c) and one
  * call with its tries (http_call.c).
  */
 #ifndef RON_NET_HTTP_CLIENT_INTERNAL_H
