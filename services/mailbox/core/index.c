@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/huge.h"
+#include "base/prefetch.h"
 
 enum {
     CHUNK_BUCKETS = HUGE_BYTES / sizeof(struct mailbox_bucket),
@@ -130,7 +131,7 @@ void mailbox_index_prefetch_place(const struct mailbox_index *x, const uint8_t k
     uint64_t h = key_hash(x, key);
     const struct mailbox_index_part *p = &x->part[part_of(h)];
     if (p->depth)
-        __builtin_prefetch(&p->directory[step(path_of(h), p->depth)]);
+        prefetch_line(&p->directory[step(path_of(h), p->depth)]);
 }
 
 void mailbox_index_prefetch(const struct mailbox_index *x, const uint8_t key[16])
@@ -139,8 +140,8 @@ void mailbox_index_prefetch(const struct mailbox_index *x, const uint8_t key[16]
     if (no == 0)
         return;
     const struct mailbox_bucket *b = bucket_at(x, no);
-    __builtin_prefetch(b, 1);
-    __builtin_prefetch((const uint8_t *)b + 64, 1);
+    prefetch_line(b);
+    prefetch_line((const uint8_t *)b + 64);
 }
 
 /* ---- growing ---- */

@@ -176,7 +176,7 @@ struct mailbox_sent {
     struct sha256 chain; /* of a new message */
     enum mailbox_refusal refusal;
 };
-/* Fetch what a send under this key will look at: hints, sixteen and eight sends ahead of it. */
+/* Fetch what a send under this key, or settling this message, will look at: hints, some sixteen and eight of them ahead. */
 static inline void mailbox_shard_send_later(const struct mailbox_shard *s, const struct mailbox_digest *d)
 {
     mailbox_index_prefetch_place(&s->by_key, d->b);
@@ -184,6 +184,14 @@ static inline void mailbox_shard_send_later(const struct mailbox_shard *s, const
 static inline void mailbox_shard_send_soon(const struct mailbox_shard *s, const struct mailbox_digest *d)
 {
     mailbox_index_prefetch(&s->by_key, d->b);
+}
+static inline void mailbox_shard_settle_later(const struct mailbox_shard *s, const struct uuid *id)
+{
+    mailbox_index_prefetch_place(&s->by_id, id->b);
+}
+static inline void mailbox_shard_settle_soon(const struct mailbox_shard *s, const struct uuid *id)
+{
+    mailbox_index_prefetch(&s->by_id, id->b);
 }
 /* ERR_BUSY with a refusal; nothing changed then. */
 NODISCARD enum err mailbox_shard_send(struct mailbox_shard *s, struct mailbox_now now,
