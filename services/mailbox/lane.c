@@ -222,6 +222,25 @@ void mailbox_lane_close(struct mailbox_lane *l)
     free(l->served);
 }
 
+uint64_t mailbox_lane_bytes_max(const struct mailbox *mb)
+{
+    return svc_amnesia(mb->svc) ? mailbox_config(mb)->amnesia_bytes : mailbox_config(mb)->storage_max_bytes;
+}
+
+/*
+ * Sends end before the room does: handing out and settling are records too, and a mailbox that could not write them would stay full
+ * for ever. A sixteenth is kept for them, at least two segments; with room for hardly any, the second one.
+ */
+bool mailbox_lane_over_quota(const struct mailbox_lane *l, uint64_t idx_bytes)
+{
+    const struct mailbox *mb = l->mb;
+    uint64_t each = mb->segment_bytes, segments = store_journal_segments(l->log.journal, NULL, 0),
+             most = mailbox_lane_bytes_max(mb), reserve = most / 16 / mb->shards / each;
+    if (segments < 2)
+        return false;
+    return ((segments + (reserve < 2 ? 2 : reserve)) * each + idx_bytes) * mb->shards > most;
+}
+
 enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now)
 {
     struct mailbox *mb = l->mb;

@@ -125,5 +125,8 @@ void mailbox_lane_close(struct mailbox_lane *l) RT_BLOCKS;
 NODISCARD enum err mailbox_lane_doors(struct mailbox_lane *l);
 /* Writes the group; ERR_OK, ERR_NO_SPACE (nothing happened), ERR_FENCED (it is another node's and goes), or the lane is read-only from now on. */
 NODISCARD enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS;
+/* What the files of all shards may use together, and whether this one has come so near its part that sends must end. Any thread. */
+uint64_t mailbox_lane_bytes_max(const struct mailbox *mb);
+bool mailbox_lane_over_quota(const struct mailbox_lane *l, uint64_t idx_bytes);
 
 #endif

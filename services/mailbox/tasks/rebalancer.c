@@ -69,35 +69,16 @@ static unsigned spares_wanted(const struct mailbox_lane *l)
     return atomic_load(&l->sealed_every_ms) < BUSY_SEGMENT_MS ? 2 : 1;
 }
 
-static uint64_t bytes_max(const struct mailbox *mb)
-{
-    return svc_amnesia(mb->svc) ? mailbox_config(mb)->amnesia_bytes : mailbox_config(mb)->storage_max_bytes;
-}
-
-/*
- * Sends end before the room does: handing out and settling are records too, and a mailbox that could not write them would stay full
- * for ever. A sixteenth is kept for them, at least two segments; with room for hardly any, the second one.
- */
-static bool over_quota(const struct mailbox *mb, const struct mailbox_lane *l)
-{
-    uint64_t each = mb->segment_bytes, segments = store_journal_segments(l->log.journal, NULL, 0),
-             reserve = bytes_max(mb) / 16 / mb->shards / each;
-    if (segments < 2)
-        return false;
-    return ((segments + (reserve < 2 ? 2 : reserve)) * each + l->keeping.idx_bytes) * mb->shards >
-           bytes_max(mb);
-}
-
 static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
 {
     uint64_t free_bytes = 0;
-    atomic_store(&l->over_quota, over_quota(mb, l));
+    atomic_store(&l->over_quota, mailbox_lane_over_quota(l, l->keeping.idx_bytes));
     if (atomic_load(&l->readonly) || store_journal_spares(l->log.journal) >= spares_wanted(l))
         return;
     const struct mailbox_config *cfg = mailbox_config(mb);
     bool low = store_disk_free_bytes(svc_disk(mb->svc), l->dir, &free_bytes) == ERR_OK &&
                free_bytes < cfg->storage_min_free + mb->segment_bytes;
-    uint64_t most = bytes_max(mb);
+    uint64_t most = mailbox_lane_bytes_max(mb);
     uint64_t used =
         (store_journal_segments(l->log.journal, NULL, 0) + 1) * mb->segment_bytes + l->keeping.idx_bytes;
     bool over = used * mb->shards > most && store_journal_segments(l->log.journal, NULL, 0) > 0;
