@@ -67,6 +67,15 @@ static int repair(struct cmd_ctx *ctx, const struct mailbox_repair_config *cfg) 
     return status;
 }
 
+/* A node's copy is not the truth: what repair would write, its stream would not know. */
+static bool is_shared(const char *dir) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX];
+    struct store_stat st;
+    store_path_join(path, dir, "REPLICA");
+    return store_disk_stat(store_disk_real(), path, &st) == ERR_OK;
+}
+
 int cmd_mailbox_repair(struct cmd_ctx *ctx, int argc, char **argv)
 {
     char dir[STORE_PATH_MAX], shard_dir[STORE_PATH_MAX], name[16], *end;
@@ -84,6 +93,12 @@ int cmd_mailbox_repair(struct cmd_ctx *ctx, int argc, char **argv)
         return status;
     if (shard >= shards)
         return cmd_fail(ctx, CMD_USAGE, "there are %u shards, numbered from 0", shards);
+    if (is_shared(dir))
+        return cmd_fail(
+            ctx, CMD_FAILED,
+            "this is a node of a shared mailbox: PostgreSQL has what is missing here, and a repaired "
+            "copy would be another history; start the node, it puts a damaged copy aside and gets "
+            "the shard again");
     snprintf(name, sizeof name, "s%02lu", shard);
     store_path_join(shard_dir, dir, name);
     struct mailbox_repair_config cfg = {.disk = store_disk_real(),

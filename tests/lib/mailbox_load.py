@@ -41,7 +41,7 @@ class Client:
         try:
             for _ in range(5):
                 if not self.c:
-                    self.c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout or self.load.patience_s)
+                    self.c = self.load.connect(self.port, timeout or self.load.patience_s)
                 self.asked = self.port
                 self.c.request(method, path, json.dumps(body) if body is not None else None, {"Authorization": "Bearer " + self.load.token()})
                 r = self.c.getresponse()
@@ -58,10 +58,15 @@ class Client:
         return 503, {}
 
 
-class Load:
-    """`ports`: where nodes listen. `token`: a function, since the first node makes it."""
+def by_port(port, timeout):
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
 
-    def __init__(self, ports, token, topics=("crash/a", "crash/b", "crash/c"), visibility_ms=400, patience_s=5, shards=1):
+
+class Load:
+    """`ports`: where nodes listen. `token`: a function, since the first node makes it. `connect`: how a node is reached by its port."""
+
+    def __init__(self, ports, token, topics=("crash/a", "crash/b", "crash/c"), visibility_ms=400, patience_s=5, shards=1, connect=by_port):
+        self.connect = connect
         self.ports, self.token, self.topics, self.visibility_ms, self.patience_s = list(ports), token, list(topics), visibility_ms, patience_s
         self.shards = shards
         self.events, self.lock, self.stopping, self.threads = [], threading.Lock(), threading.Event(), []
@@ -141,7 +146,7 @@ class Load:
     def leased(self):
         total = 0
         for port in self.ports:
-            c = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            c = self.connect(port, 30)
             c.request("GET", "/metrics")
             lines = c.getresponse().read().decode().splitlines()
             c.close()

@@ -18,7 +18,8 @@ import tempfile
 import time
 
 from mailbox_load import Client, Load, millis
-from replica_rig import RON, Postgres, Program, Proxy, ports, say, until
+from netns import STORE
+from replica_rig import RON, Postgres, Program, Proxy, Unix, ports, say, until
 
 
 class Node(Program):
@@ -37,13 +38,20 @@ class Node(Program):
 
     def cut(self, off=True):
         """Nothing passes between it and PostgreSQL, and nobody is told."""
+        if self.rig.nets:
+            (self.rig.nets.pull if off else self.rig.nets.plug)(STORE, self.name)
         for p in self.proxies:
             p.cut = off
+
+    def connection(self, timeout):
+        if self.rig.nets:
+            return Unix(os.path.join(self.data, "run/mailbox.sock"), timeout)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def start(self, wait=True):
         with open(self.log, "a") as out:
             self.process = subprocess.Popen(
-                [RON, "mailbox", "--data", self.data, "--base-port", str(self.base), "--replica.dsn=" + self.dsn(), "--replica.node=" + self.name,
+                [*(self.rig.nets.enter(self.name) if self.rig.nets else []), RON, "mailbox", "--data", self.data, "--base-port", str(self.base), "--replica.dsn=" + self.dsn(), "--replica.node=" + self.name,
                  "--replica.lease=" + self.rig.lease, "--replica.timeout=2s", "--ready_shards=4", "--max_attempts=100", "--t_replay=60s",
                  "--backoff_base=5ms", "--backoff_max=20ms", *self.flags], stdout=out, stderr=out)
         if wait:
@@ -52,7 +60,7 @@ class Node(Program):
 
     def status(self):
         try:
-            c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+            c = self.connection(2)
             c.request("GET", "/readyz")
             body = json.loads(c.getresponse().read())
             c.close()
@@ -66,7 +74,7 @@ class Node(Program):
         return self.status().get("shards_here", 0)
 
     def call(self, method, path, body=None):
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        c = self.connection(20)
         c.request(method, path, json.dumps(body) if body is not None else None, {"Authorization": "Bearer " + self.rig.token()})
         r = c.getresponse()
         data, headers = r.read(), dict(r.getheaders())
@@ -78,12 +86,12 @@ class Node(Program):
 
 
 class Rig:
-    def __init__(self, names=("a", "b"), lease="1s", flags=(), shards=4, start=None, proxies=False):
+    def __init__(self, names=("a", "b"), lease="1s", flags=(), shards=4, start=None, proxies=False, nets=None):
         self.dir = tempfile.mkdtemp(prefix="ron-nodes-", dir="/tmp")
         os.chmod(self.dir, 0o711)
-        self.lease, self.shards, self.nodes, self.pg, self.load = lease, shards, [], None, None
+        self.lease, self.shards, self.nodes, self.pg, self.load, self.nets = lease, shards, [], None, None, nets
         try:
-            self.pg = Postgres(os.path.join(self.dir, "pg"))
+            self.pg = Postgres(os.path.join(self.dir, "pg"), nets)
             self.nodes = [Node(self, name, *flags) for name in names]
             for n in self.nodes if proxies else []:
                 n.proxies = [Proxy(self.pg.port + i) for i in range(3)]
@@ -117,7 +125,8 @@ class Rig:
         until("the shards are shared out", fair)
 
     def begin_load(self, topics=8):
-        self.load = Load([n.port for n in self.nodes], self.token, ["crash/%d" % i for i in range(topics)], patience_s=1, shards=self.shards)
+        self.load = Load([n.port for n in self.nodes], self.token, ["crash/%d" % i for i in range(topics)], patience_s=1, shards=self.shards,
+                         connect=lambda port, timeout: next(n for n in self.nodes if n.port == port).connection(timeout))
         self.load.start()
         self.goes_on("the beginning", 20)
 
@@ -129,6 +138,15 @@ class Rig:
         for topic in self.load.topics:
             until(f"{topic} answers after {after}", lambda t=topic: c.call("/v1/topics/" + t.replace("/", "%2F"), None, method="GET")[0] in (200, 404))
         say(f"{after}: all shards answer after {time.monotonic() - began:.2f} s")
+
+    def stops(self, why, seconds=1.0, patience=40.0):
+        """Waits until nothing is acknowledged for that long. What was on its way when it began may still come; what goes on does not end."""
+        end, have, since = time.monotonic() + patience, self.load.count("sent"), time.monotonic()
+        while time.monotonic() < since + seconds:
+            assert time.monotonic() < end, f"acknowledged while {why}"
+            self.run_for(0.05)
+            if self.load.count("sent") != have:
+                have, since = self.load.count("sent"), time.monotonic()
 
     @staticmethod
     def run_for(seconds):
