@@ -229,12 +229,13 @@ NODISCARD enum err ledger_refuse(struct ledger *l, enum err err, const char *why
 void ledger_head_read(const struct ledger *l, struct ledger_head *out);
 void ledger_head_publish(struct ledger *l, const struct ledger_head *h);
 
+/* After an append by whoever writes: the keeper is told when the spare segment was used. */
+void ledger_note_spare(struct ledger *l);
+
 /*
  * Whether a commit wakes anybody up. Who listens first says so and then reads the head; who commits publishes the head and then
  * asks. One of them sees the other (a fence on both sides), so no commit is left for the next one to tell of.
  */
-/* After an append by whoever writes: the keeper is told when the spare segment was used. */
-void ledger_note_spare(struct ledger *l);
 void ledger_listen(struct ledger *l);
 void ledger_unlisten(struct ledger *l);
 bool ledger_is_heard(const struct ledger *l);

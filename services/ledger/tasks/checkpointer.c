@@ -52,8 +52,9 @@ enum err ledger_checkpointer_run(struct rt_task *self, void *arg)
     bool merging = !l->set.amnesia;
     for (;;) {
         void *item = NULL;
-        enum err err = merging ? rt_chan_try_recv(l->gen_tx, &item)
-                               : rt_chan_recv(l->gen_tx, deadline_in_ms(200), &item);
+        enum err err = rt_task_canceled(self) ? ERR_CANCELED /* merging waits for nothing that would tell */
+                       : merging              ? rt_chan_try_recv(l->gen_tx, &item)
+                                              : rt_chan_recv(l->gen_tx, deadline_in_ms(200), &item);
         int64_t now = l->deps.clock->mono_ns(l->deps.clock->ctx);
         if (err == ERR_OK) {
             write_one(self, l, item);
