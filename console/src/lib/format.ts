@@ -1,14 +1,13 @@
-// Numbers for people. Widths are steady: tabular digits do the rest.
-
-const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+// Numbers for people, grouped as amounts are. Widths are steady: tabular digits do the rest.
+import { formatMoney } from "./money.ts";
 
 export function count(n: number | undefined): string {
-    return n === undefined || !Number.isFinite(n) ? "\u2013" : whole.format(n);
+    return n === undefined || !Number.isFinite(n) ? "\u2013" : formatMoney(n.toFixed(0));
 }
 
 export function rate(n: number | undefined): string {
     if (n === undefined) return "\u2013";
-    return n === 0 ? "0" : n < 10 ? n.toFixed(1) : whole.format(n);
+    return n === 0 ? "0" : n < 10 ? n.toFixed(1) : count(n);
 }
 
 export function duration(seconds: number | undefined): string {
@@ -36,15 +35,26 @@ export function time(value: string | number | undefined): string {
     return Number.isNaN(d.getTime()) ? String(value) : d.toISOString().replace("T", " ").replace(/\.\d+Z$/, "");
 }
 
+/** Whole seconds, minutes, hours or days. */
+export function span(seconds: number): string {
+    if (seconds < 90) return `${Math.round(seconds)} s`;
+    if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+    if (seconds < 129600) return `${Math.round(seconds / 3600)} h`;
+    return `${Math.round(seconds / 86400)} days`;
+}
+
+const passed = (value: string | number) => (Date.now() - new Date(value).getTime()) / 1000;
+
 export function ago(value: string | number | undefined): string {
-    if (value === undefined) return "\u2013";
-    const s = (Date.now() - new Date(value).getTime()) / 1000;
+    const s = value === undefined ? NaN : passed(value);
     if (!Number.isFinite(s)) return "\u2013";
-    if (s < 1.5) return "just now";
-    if (s < 90) return `${Math.round(s)} s ago`;
-    if (s < 5400) return `${Math.round(s / 60)} min ago`;
-    if (s < 129600) return `${Math.round(s / 3600)} h ago`;
-    return `${Math.round(s / 86400)} days ago`;
+    return s < 1.5 ? "just now" : `${span(s)} ago`;
+}
+
+/** How long something has lasted: "for 4 min". */
+export function lasting(since: string | number): string {
+    const s = passed(since);
+    return Number.isFinite(s) ? `for ${span(Math.max(0, s))}` : "";
 }
 
 export function short(hash: string, keep = 10): string {

@@ -19,6 +19,8 @@ interface Task {
     restarts: number;
 }
 
+const LAST_STEP = 31; // event loops: they carry the answers of everybody else, so they end after them
+
 const LEVELS = ["debug", "info", "warn", "error", "off"];
 
 function LogLevel(p: { service: Service; say: (text: string) => void }) {
@@ -102,7 +104,7 @@ function Tasks(p: { service: Service; say: (text: string) => void }) {
                                         <Pill tone={t.escalated ? "bad" : t.state === "running" ? "ok" : "warn"}>{t.escalated ? "gave up" : t.state}</Pill>
                                     </td>
                                     <td class={"n" + (t.restarts ? " warn" : " zero")}>{count(t.restarts)}</td>
-                                    <td class="n">{t.drain_step}</td>
+                                    <td class="n">{t.drain_step === LAST_STEP ? "last" : t.drain_step}</td>
                                     <td class="end">
                                         <Confirm action="Restart" title={`Restart ${t.name}?`} small onYes={() => restart(t.name)}>
                                             <p>

@@ -1,7 +1,7 @@
 // Health, traffic and queues of everything on one page.
 
 import { SERVICES, type Service } from "../lib/api.ts";
-import { ago, count, duration, rate } from "../lib/format.ts";
+import { count, duration, lasting, rate } from "../lib/format.ts";
 import { live, queueHistory, type Live, type ServiceView } from "../lib/live.ts";
 import { total } from "../lib/prom.ts";
 import { link } from "../lib/router.ts";
@@ -47,7 +47,7 @@ function ServiceCard(p: { service: Service; view: ServiceView }) {
                 <Stat label="p99">{duration(view.p99)}</Stat>
                 <Stat label="queued">{count(running ? waiting : undefined)}</Stat>
             </dl>
-            <p class="since">{view.readiness?.since ? `${view.readiness.ready ? "ready" : "waiting"} since ${ago(view.readiness.since).replace(" ago", "")}` : "\u00a0"}</p>
+            <p class="since">{view.readiness?.since ? `${view.readiness.ready ? "ready" : "waiting"} ${lasting(view.readiness.since)}` : "\u00a0"}</p>
         </a>
     );
 }

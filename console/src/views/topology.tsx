@@ -2,7 +2,7 @@
 
 import { useRef } from "preact/hooks";
 import { get, SERVICES, type Service } from "../lib/api.ts";
-import { count, rate } from "../lib/format.ts";
+import { count, rate, span } from "../lib/format.ts";
 import { live, type ServiceView } from "../lib/live.ts";
 import { link } from "../lib/router.ts";
 import { useStore } from "../lib/store.ts";
@@ -389,7 +389,7 @@ function Tables(p: { answer: TopologyAnswer; view: ServiceView }) {
                                         <Pill tone={t.on_fail === "restart" ? "quiet" : "warn"}>{t.on_fail}</Pill>
                                     </td>
                                     <td class="n">{t.drain_step}</td>
-                                    <td class="n">{t.heartbeat_ms ? `${t.heartbeat_ms} ms` : "\u2013"}</td>
+                                    <td class="n">{t.heartbeat_ms ? span(t.heartbeat_ms / 1000) : "\u2013"}</td>
                                     <td class="soft long">{t.does}</td>
                                 </tr>
                             ))}
