@@ -137,18 +137,28 @@ void edge_store_forget(struct edge_store *s, const struct sha256 *digest)
 {
     rt_lock_take(&s->objects);
     struct edge_opened *o = take_out(s, map_get(&s->opened, key_of(digest)));
+    s->forgotten++;
     rt_lock_release(&s->objects);
     opened_free(o);
 }
 
-static void remember(struct edge_store *s, const struct sha256 *digest, struct edge_file *f)
+static uint64_t forgotten(struct edge_store *s)
+{
+    rt_lock_take(&s->objects);
+    uint64_t n = s->forgotten;
+    rt_lock_release(&s->objects);
+    return n;
+}
+
+/* Unless something was removed since `as_of`: it may have been this one, and whoever comes next must not find it here. */
+static void remember(struct edge_store *s, const struct sha256 *digest, struct edge_file *f, uint64_t as_of)
 {
     struct edge_opened *o = calloc(1, sizeof *o), *old = NULL;
     if (!o)
         return;
     *o = (struct edge_opened){.digest = *digest, .file = edge_file_ref(f)};
     rt_lock_take(&s->objects);
-    bool added = map_add(&s->opened, key_of(&o->digest), o) == ERR_OK;
+    bool added = s->forgotten == as_of && map_add(&s->opened, key_of(&o->digest), o) == ERR_OK;
     if (added) {
         list_push(s, o);
         if (map_count(&s->opened) > EDGE_OBJECTS_OPEN)
@@ -195,6 +205,7 @@ enum err edge_store_open(struct edge_store *s, const struct sha256 *digest, bool
     enum err err = edge_store_open_now(s, digest, out);
     if (err == ERR_OK)
         return err;
+    uint64_t as_of = forgotten(s);
     edge_store_object_path(s, digest, path);
     err = load(s, path, &f);
     if (err != ERR_OK)
@@ -206,7 +217,7 @@ enum err edge_store_open(struct edge_store *s, const struct sha256 *digest, bool
             err = ERR_CORRUPT;
     }
     if (err == ERR_OK) {
-        remember(s, digest, f);
+        remember(s, digest, f, as_of);
         *out = f;
         return ERR_OK;
     }

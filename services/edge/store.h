@@ -23,9 +23,10 @@ struct edge_store {
     char dir[STORE_PATH_MAX];
     struct rt_lock refs; /* guards catalog */
     struct edge_catalog catalog;
-    struct rt_lock objects; /* guards opened and its list */
+    struct rt_lock objects; /* guards opened, its list and forgotten */
     struct map opened;
     struct edge_opened *newest, *oldest;
+    uint64_t forgotten;     /* how often an object was: who was opening one meanwhile does not keep it */
     struct store_file *log; /* cas_writer */
     uint64_t log_bytes;
     _Atomic bool readonly; /* until restart: refs.log could not be written */

@@ -109,14 +109,12 @@ static enum err place_object(struct edge_store *s, struct edge_commit *c)
     if (!c->tmp[0])
         return ERR_OK;
     edge_store_object_path(s, &c->record.digest, path);
-    if (store_disk_stat(s->disk, path, &st) == ERR_OK && st.bytes == c->record.size) {
-        obs_counter_inc(obs_counter_nth(s->e->m[EDGE_M_cas_writes], 1));
-        return store_disk_unlink(s->disk, c->tmp);
-    }
+    bool there = store_disk_stat(s->disk, path, &st) == ERR_OK && st.bytes == c->record.size;
+    /* Where the same bytes are already they are replaced: these have just been hashed, those may be damaged by now. */
     enum err e = store_disk_rename(s->disk, c->tmp, path);
     if (e == ERR_OK && store_path_dir(path, dir))
         e = store_disk_sync_dir(s->disk, dir);
-    obs_counter_inc(obs_counter_nth(s->e->m[EDGE_M_cas_writes], e == ERR_OK ? 0 : 2));
+    obs_counter_inc(obs_counter_nth(s->e->m[EDGE_M_cas_writes], e != ERR_OK ? 2 : there ? 1 : 0));
     return e;
 }
 
@@ -216,6 +214,7 @@ void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n
 
 /* ---- removal ---- */
 
+/* Opened ones are forgotten at once, and by whoever removes the file again afterwards: somebody may have opened it meanwhile. */
 RT_BLOCKS
 static enum err remove_objects(struct edge_store *s, const struct sha256 *list, size_t n,
                                enum edge_record_type type)
@@ -238,6 +237,7 @@ static enum err remove_objects(struct edge_store *s, const struct sha256 *list, 
             enum err gone = store_disk_unlink(s->disk, path);
             if (gone != ERR_OK && gone != ERR_NOT_FOUND)
                 obs_log(svc_log(s->e->svc), OBS_WARN, "object_left", OBS_ERR(gone), OBS_END);
+            edge_store_forget(s, &list[at + i]);
         }
     }
     return e;
@@ -300,6 +300,7 @@ static void quarantine(struct edge_store *s, const struct sha256 *digest)
     }
     snprintf(to, sizeof to, "%.300s/%s.%lld", dir, strrchr(path, '/') + 1, (long long)edge_now_ms(s->e));
     enum err e = store_disk_rename(s->disk, path, to);
+    edge_store_forget(s, digest);
     svc_feed_tell(s->e->events, "cas_quarantined", "{\"object\":\"%.64s\"}", strrchr(path, '/') + 1);
     obs_log(svc_log(s->e->svc), OBS_ERROR, "cas_quarantined", OBS_STR("file", (const char *)to), OBS_ERR(e),
             OBS_END);

@@ -149,85 +149,110 @@ static struct str text_at(const uint8_t *p, size_t at, size_t n)
     return str_of((const char *)p + at, n);
 }
 
-static enum err decode_payload(struct bytes in, struct edge_record *r)
+/* Each reads one type; n is what bytes 2 and 3 say: a length, a count, or 0. False: it is not what it should be. */
+
+static bool decode_put_ref(struct bytes in, size_t n, struct edge_record *r)
 {
     const uint8_t *p = in.p;
-    if (in.n < 4 || p[1] != 0)
+    const size_t fixed = 8 + 32 + DIGEST;
+    if (in.n < fixed)
+        return false;
+    size_t mime_n = le16_get(p + 4), etag_n = le16_get(p + 6);
+    r->size = le64_get(p + 8);
+    r->fetched_ms = le64_get(p + 16);
+    r->valid_until_ms = le64_get(p + 24);
+    r->since_ms = le64_get(p + 32);
+    memcpy(r->digest.b, p + 40, DIGEST);
+    if (in.n != fixed + n + mime_n + etag_n || n < 1 || n > EDGE_NAME_QUERY_MAX || mime_n > EDGE_MIME_MAX ||
+        etag_n > EDGE_ETAG_MAX || r->since_ms % 1000 != 0)
+        return false;
+    r->name = text_at(p, fixed, n);
+    r->mime = text_at(p, fixed + n, mime_n);
+    r->etag = text_at(p, fixed + n + mime_n, etag_n);
+    return true;
+}
+
+static bool decode_del_ref(struct bytes in, size_t n, struct edge_record *r)
+{
+    if (n < 1 || in.n != 4 + n)
+        return false;
+    r->name = text_at(in.p, 4, n);
+    return true;
+}
+
+static bool decode_del_obj(struct bytes in, size_t n, struct edge_record *r)
+{
+    if (n != 0 || in.n != 4 + DIGEST)
+        return false;
+    memcpy(r->digest.b, in.p + 4, DIGEST);
+    return true;
+}
+
+static bool decode_touch(struct bytes in, size_t n, struct edge_record *r)
+{
+    if (n > EDGE_TOUCH_MAX || in.n != 4 + n * EDGE_TOUCH_BYTES)
+        return false;
+    r->touches = bytes_of(in.p + 4, n * EDGE_TOUCH_BYTES);
+    return true;
+}
+
+static bool decode_renew(struct bytes in, size_t n, struct edge_record *r)
+{
+    if (n < 1 || in.n != 20 + n)
+        return false;
+    r->fetched_ms = le64_get(in.p + 4);
+    r->valid_until_ms = le64_get(in.p + 12);
+    r->name = text_at(in.p, 20, n);
+    return true;
+}
+
+static bool decode_pack_since(struct bytes in, size_t n, struct edge_record *r)
+{
+    if (n < 1 || in.n != 12 + DIGEST + n)
+        return false;
+    r->since_s = le64_get(in.p + 4);
+    memcpy(r->digest.b, in.p + 12, DIGEST);
+    r->name = text_at(in.p, 12 + DIGEST, n);
+    return true;
+}
+
+static bool decode_quarantine(struct bytes in, size_t n, struct edge_record *r)
+{
+    if (n != 0 || in.n != 12 + DIGEST)
+        return false;
+    memcpy(r->digest.b, in.p + 4, DIGEST);
+    r->at_ms = le64_get(in.p + 4 + DIGEST);
+    return true;
+}
+
+static bool decode_dix_file(struct bytes in, size_t n, struct edge_record *r)
+{
+    if (n < 1 || in.n != 36 + DIGEST + n)
+        return false;
+    r->size = le64_get(in.p + 4);
+    r->mtime_ns = le64_get(in.p + 12);
+    r->ctime_ns = le64_get(in.p + 20);
+    r->ino = le64_get(in.p + 28);
+    memcpy(r->digest.b, in.p + 36, DIGEST);
+    r->name = text_at(in.p, 36 + DIGEST, n);
+    return true;
+}
+
+static enum err decode_payload(struct bytes in, struct edge_record *r)
+{
+    static bool (*const decoders[])(struct bytes in, size_t n, struct edge_record * r) = {
+        [EDGE_PUT_REF] = decode_put_ref,       [EDGE_DEL_REF] = decode_del_ref,
+        [EDGE_DEL_OBJ] = decode_del_obj,       [EDGE_TOUCH] = decode_touch,
+        [EDGE_RENEW] = decode_renew,           [EDGE_PACK_SINCE] = decode_pack_since,
+        [EDGE_QUARANTINE] = decode_quarantine, [EDGE_DIX_FILE] = decode_dix_file,
+    };
+    if (in.n < 4 || in.p[1] != 0)
         return ERR_CORRUPT;
-    size_t n = le16_get(p + 2); /* a length, a count, or 0 */
-    bool ok = false;
-    *r = (struct edge_record){.type = (enum edge_record_type)p[0]};
-    switch (r->type) {
-    case EDGE_PUT_REF: {
-        size_t fixed = 8 + 32 + DIGEST;
-        if (in.n < fixed)
-            return ERR_CORRUPT;
-        size_t mime_n = le16_get(p + 4), etag_n = le16_get(p + 6);
-        r->size = le64_get(p + 8);
-        r->fetched_ms = le64_get(p + 16);
-        r->valid_until_ms = le64_get(p + 24);
-        r->since_ms = le64_get(p + 32);
-        memcpy(r->digest.b, p + 40, DIGEST);
-        ok = in.n == fixed + n + mime_n + etag_n && n >= 1 && n <= EDGE_NAME_QUERY_MAX &&
-             mime_n <= EDGE_MIME_MAX && etag_n <= EDGE_ETAG_MAX && r->since_ms % 1000 == 0;
-        if (ok) {
-            r->name = text_at(p, fixed, n);
-            r->mime = text_at(p, fixed + n, mime_n);
-            r->etag = text_at(p, fixed + n + mime_n, etag_n);
-        }
-        break;
-    }
-    case EDGE_DEL_REF:
-        ok = n >= 1 && in.n == 4 + n;
-        r->name = text_at(p, 4, ok ? n : 0);
-        break;
-    case EDGE_DEL_OBJ:
-        ok = n == 0 && in.n == 4 + DIGEST;
-        if (ok)
-            memcpy(r->digest.b, p + 4, DIGEST);
-        break;
-    case EDGE_TOUCH:
-        ok = n <= EDGE_TOUCH_MAX && in.n == 4 + n * EDGE_TOUCH_BYTES;
-        r->touches = bytes_of(p + 4, ok ? n * EDGE_TOUCH_BYTES : 0);
-        break;
-    case EDGE_RENEW:
-        ok = n >= 1 && in.n == 20 + n;
-        if (ok) {
-            r->fetched_ms = le64_get(p + 4);
-            r->valid_until_ms = le64_get(p + 12);
-            r->name = text_at(p, 20, n);
-        }
-        break;
-    case EDGE_PACK_SINCE:
-        ok = n >= 1 && in.n == 12 + DIGEST + n;
-        if (ok) {
-            r->since_s = le64_get(p + 4);
-            memcpy(r->digest.b, p + 12, DIGEST);
-            r->name = text_at(p, 12 + DIGEST, n);
-        }
-        break;
-    case EDGE_QUARANTINE:
-        ok = n == 0 && in.n == 12 + DIGEST;
-        if (ok) {
-            memcpy(r->digest.b, p + 4, DIGEST);
-            r->at_ms = le64_get(p + 4 + DIGEST);
-        }
-        break;
-    case EDGE_DIX_FILE:
-        ok = n >= 1 && in.n == 36 + DIGEST + n;
-        if (ok) {
-            r->size = le64_get(p + 4);
-            r->mtime_ns = le64_get(p + 12);
-            r->ctime_ns = le64_get(p + 20);
-            r->ino = le64_get(p + 28);
-            memcpy(r->digest.b, p + 36, DIGEST);
-            r->name = text_at(p, 36 + DIGEST, n);
-        }
-        break;
-    default:
+    uint8_t type = in.p[0];
+    *r = (struct edge_record){.type = (enum edge_record_type)type};
+    if (type >= sizeof decoders / sizeof *decoders || !decoders[type])
         return ERR_VERSION;
-    }
-    return ok ? ERR_OK : ERR_CORRUPT;
+    return decoders[type](in, le16_get(in.p + 2), r) ? ERR_OK : ERR_CORRUPT;
 }
 
 static bool framed(struct bytes log, size_t *out_payload_n)

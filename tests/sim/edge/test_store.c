@@ -316,6 +316,49 @@ static void power_cuts(struct rig *r, uint64_t seed, enum store_keep keep) RT_BL
     }
 }
 
+static void spoil(struct rig *r, const struct sha256 *digest) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX];
+    struct store_file *f;
+    uint8_t byte;
+    edge_store_object_path(r->e->store, digest, path);
+    assert_int_equal(store_file_open(r->disk, path, STORE_WRITE, &f), ERR_OK);
+    assert_int_equal(store_file_read_all(f, &byte, 1, 0), ERR_OK);
+    byte ^= 1;
+    assert_int_equal(store_file_pwrite(f, &byte, 1, 0), ERR_OK);
+    store_file_close(f);
+}
+
+static void same_fill(struct rig *r, int i) RT_BLOCKS
+{
+    rng_seed(&r->rng, 1);
+    r->serial = 5;
+    assert_int_equal(fill(r, i), ERR_OK);
+}
+
+static void edge_e2_bytes_that_come_again_take_the_place_of_damaged_ones(void **state) RT_UNCHECKED
+{
+    (void)state;
+    struct rig *r = rig_open();
+    struct edge_file *file;
+    struct sha256 found;
+    assert_int_equal(store_disk_faulty(1, &(struct store_fault_plan){0}, &r->disk), ERR_OK);
+    assert_int_equal(boot(r), ERR_OK);
+    same_fill(r, 0);
+    struct sha256 digest = r->wanted.digest;
+    spoil(r, &digest);
+    same_fill(r, 1);
+    assert_true(sha256_eq(&digest, &r->wanted.digest));
+    assert_int_equal(edge_store_open(r->e->store, &digest, true, &file),
+                     ERR_OK); /* as a fill's waiter does */
+    assert_int_equal(edge_file_hash(file, 0, file->size, &found), ERR_OK);
+    assert_true(sha256_eq(&found, &digest));
+    edge_file_unref(file);
+    down(r);
+    store_disk_destroy(r->disk);
+    rig_close(r);
+}
+
 static void edge_e7_a_power_cut_anywhere_loses_nothing_acknowledged(void **state) RT_UNCHECKED
 {
     (void)state;
@@ -388,6 +431,7 @@ static void edge_e4_a_full_disk_refuses_and_loses_nothing(void **state) RT_UNCHE
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(edge_e2_bytes_that_come_again_take_the_place_of_damaged_ones),
         cmocka_unit_test(edge_e7_a_power_cut_anywhere_loses_nothing_acknowledged),
         cmocka_unit_test(edge_e4_after_a_failed_write_what_was_acknowledged_is_durable),
         cmocka_unit_test(edge_e4_a_full_disk_refuses_and_loses_nothing),
