@@ -18,8 +18,10 @@ void svc__health_publish(struct svc *s)
     struct obs_health_view after;
     obs_health_read(s->health, &after);
     obs_gauge_set(obs_gauge(s->families[SVC_M_ready]), after.ready);
+    bool meant =
+        after.ready || atomic_load(&s->draining); /* who is told to stop need not be worried about */
     if (atomic_exchange(&s->was_ready, after.ready) != after.ready)
-        obs_log(s->log, after.ready ? OBS_INFO : OBS_WARN, "ready_changed", OBS_BOOL("ready", after.ready),
+        obs_log(s->log, meant ? OBS_INFO : OBS_WARN, "ready_changed", OBS_BOOL("ready", after.ready),
                 OBS_STR("missing", after.n_missing ? after.missing[0] : ""), OBS_END);
 }
 
