@@ -170,6 +170,20 @@ static enum err may_write(const struct ledger *l)
     return phase == PHASE_REPLAYING ? ERR_SAFE_MODE : ERR_OK;
 }
 
+static void auth_failed(struct ledger *l, const char *reason)
+{
+    if (l->auth_failures != NULL)
+        obs_counter_inc(OBS_COUNTER_OF(l->auth_failures, reason));
+}
+
+void ledger_refused(struct ledger *l, enum err err)
+{
+    if (l->m[0] != NULL)
+        obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_rejected], err_code(err)));
+    if (err == ERR_UNAUTHENTICATED || err == ERR_RATE_LIMITED)
+        auth_failed(l, err == ERR_RATE_LIMITED ? "rate" : "unauthenticated");
+}
+
 /* Where to go instead. */
 static void name_writer(struct ledger *l, struct ledger_job *job)
 {
@@ -184,14 +198,15 @@ static void name_writer(struct ledger *l, struct ledger_job *job)
     job->why = copy.p;
 }
 
-enum err ledger_admit(struct ledger *l, struct ledger_job *job)
+static enum err admit(struct ledger *l, struct ledger_job *job)
 {
-    CHECK_MAGIC(job, LEDGER_JOB_MAGIC);
     enum err err = may_write(l);
     if (err == ERR_NOT_WRITER)
         name_writer(l, job);
-    if (err != ERR_OK)
+    if (err != ERR_OK) {
+        ledger_refused(l, err);
         return err;
+    }
     if (atomic_fetch_add_explicit(&l->body_bytes, job->body.n, memory_order_relaxed) + job->body.n >
         l->set.max_inflight_bytes) {
         atomic_fetch_sub_explicit(&l->body_bytes, job->body.n, memory_order_relaxed);
@@ -199,19 +214,28 @@ enum err ledger_admit(struct ledger *l, struct ledger_job *job)
         job->why = "inflight";
         if (l->m[LEDGER_M_busy_rejections] != NULL)
             obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "inflight"));
+        ledger_refused(l, ERR_BUSY);
         return ERR_BUSY;
     }
     job->counted = true;
     atomic_fetch_add_explicit(&l->jobs_inflight, 1, memory_order_relaxed);
     job->admitted_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
+    return ERR_OK;
+}
+
+/* Who is refused leaves a span too: in safe mode there are no others. */
+enum err ledger_admit(struct ledger *l, struct ledger_job *job)
+{
+    CHECK_MAGIC(job, LEDGER_JOB_MAGIC);
     struct obs_span span;
     obs_span_begin(l->tracer, &job->trace, "ingress", &span);
     obs_span_text(&span, "corr_id", str_from_c(job->corr_id));
     obs_span_text(&span, "kid", job->who.kid);
     obs_span_text(&span, "queue", STR("ingress"));
     job->trace = span.self;
-    obs_span_end(l->tracer, &span, ERR_OK);
-    return ERR_OK;
+    enum err err = admit(l, job);
+    obs_span_end(l->tracer, &span, err);
+    return err;
 }
 
 static void count_out(struct ledger *l, struct ledger_job *job)
@@ -230,7 +254,9 @@ enum err ledger_not_taken(struct ledger *l, struct ledger_job *job, enum err why
     job->why = "ingress";
     if (why == ERR_BUSY && l->m[LEDGER_M_busy_rejections] != NULL)
         obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "ingress"));
-    return why == ERR_CLOSED ? ERR_DRAINING : why;
+    enum err err = why == ERR_CLOSED ? ERR_DRAINING : why;
+    ledger_refused(l, err);
+    return err;
 }
 
 enum err ledger_submit(struct ledger *l, struct ledger_job *job)
@@ -247,7 +273,7 @@ static void count_answer(struct ledger *l, const struct ledger_job *job)
     if (l->m[0] == NULL)
         return;
     if (job->err != ERR_OK) {
-        obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_rejected], err_code(job->err)));
+        ledger_refused(l, job->err);
         return;
     }
     uint64_t by[4] = {0};
@@ -256,6 +282,8 @@ static void count_answer(struct ledger *l, const struct ledger_job *job)
         by[u->verdict]++;
         if (u->verdict == VERDICT_REJECTED)
             obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_rejected], err_code(u->reject.reason)));
+        if (u->verdict == VERDICT_REJECTED && u->reject.reason == ERR_FORBIDDEN)
+            auth_failed(l, "forbidden");
     }
     for (size_t i = 0; i < 3; i++)
         if (by[i + 1] != 0)

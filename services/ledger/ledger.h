@@ -153,6 +153,7 @@ struct ledger {
     struct ledger_settings set;
     struct ledger_deps deps;
     struct obs_family *m[LEDGER_M_COUNT];
+    struct obs_family *auth_failures; /* of the frame; NULL without one */
 
     struct ledger_state *state;
     struct ledger_index index;
@@ -310,6 +311,9 @@ NODISCARD enum err ledger_packed_pread(void *ledger, uint32_t segment_no, void *
 /* Frees a group event when the last reference goes. */
 void ledger_group_event_ref(void *ev);
 void ledger_group_event_unref(void *ev);
+
+/* Counts a request that is refused at the door, before it is a job in the pipeline; ledger_admit and ledger_not_taken count their own. */
+void ledger_refused(struct ledger *l, enum err err);
 
 static inline struct obs_counter *ledger_m_counter(struct ledger *l, enum ledger_metric id)
 {

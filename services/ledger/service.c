@@ -237,6 +237,7 @@ static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
         svc_say_error(why);
     if (err == ERR_OK) {
         s->l->shell = s;
+        s->l->auth_failures = obs_family_find(svc_metrics(svc), "auth_failures_total");
         s->l->tracer = svc_tracer(svc);
         s->l->deps.why = NULL;
         struct ledger_providers_settings providers;

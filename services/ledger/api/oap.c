@@ -271,11 +271,13 @@ static void op_ingest(struct ledger_service *s, struct net_oap_req *rq)
     struct ledger_job *job = ledger_job_take(&l->jobs, l);
     if (job == NULL) {
         obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "inflight"));
+        ledger_refused(l, ERR_BUSY);
         reply_problem(rq, ERR_BUSY, bytes_of("{\"queue\":\"inflight\"}", 20), bytes_of(NULL, 0));
         return;
     }
     enum err err = ledger_job_identify(s, job, net_oap_req_cap(rq));
     if (err != ERR_OK) {
+        ledger_refused(l, err);
         net_oap_reply_problem(rq, err,
                               err == ERR_RATE_LIMITED ? "the capability's rate is used up"
                                                       : "a capability for ron-ledger is needed");

@@ -228,18 +228,21 @@ void ledger_post_ingest(struct net_req *rq, void *ctx)
         return;
     struct str token;
     if (auth_bearer(net_req_header(rq, "authorization"), &token) != ERR_OK) {
+        ledger_refused(l, ERR_UNAUTHENTICATED);
         net_reply_problem(rq, ERR_UNAUTHENTICATED, "a capability for ron-ledger is needed");
         return;
     }
     struct ledger_job *job = ledger_job_take(&l->jobs, l);
     if (job == NULL) {
         obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "inflight"));
+        ledger_refused(l, ERR_BUSY);
         net_reply_problem_details(rq, ERR_BUSY, "too many requests in flight",
                                   bytes_of("{\"queue\":\"inflight\"}", 20));
         return;
     }
     enum err err = ledger_job_identify(s, job, token);
     if (err != ERR_OK) {
+        ledger_refused(l, err);
         net_reply_problem(rq, err, "%s",
                           err == ERR_RATE_LIMITED ? "the capability's rate is used up"
                                                   : "a capability for ron-ledger is needed");

@@ -126,6 +126,19 @@ static void one_more_is_refused_by(const char *queue, int n)
     buf_fini(&b);
     snprintf(want, sizeof want, "q=\"%s\"", queue);
     assert_true(ledger_rig_metric(&rig, "busy_rejections_total", want) >= 1);
+    assert_true(ledger_rig_metric(&rig, "rejected_total", "reason=\"busy\"") >= 1);
+}
+
+/* The gauge is set now and then. */
+static void await_told_depth(const char *queue, double n)
+{
+    char label[64];
+    struct deadline by = deadline_in_ms(30000);
+    snprintf(label, sizeof label, "q=\"%s\"", queue);
+    while (ledger_rig_metric(&rig, "queue_depth", label) != n) {
+        assert_false(deadline_passed(by));
+        usleep(20000);
+    }
 }
 
 /* ---- the pipeline ---- */
@@ -148,6 +161,7 @@ static void a_full_ingress_queue_answers_429_and_keeps_what_it_has(void **state)
     assert_int_equal(p[5].outcome, LEDGER_REFUSED);
     assert_int_equal(p[5].err, ERR_BUSY);
     assert_int_equal((int)ledger_rig_metric(&rig, "busy_rejections_total", "q=\"ingress\""), 2);
+    await_told_depth("ingress", 4);
     gate_open();
     await_committed(p, 5);
     send_one(&p[5], 5);
@@ -195,6 +209,7 @@ static void a_full_preval_queue_drops_the_oldest_and_tells_its_caller_at_once(vo
         assert_int_equal(atomic_load(&p[i].done), i == 1 || i == 2);
     assert_int_equal(rt_chan_depth(engine()->preval), 3);
     assert_int_equal((int)ledger_rig_metric(&rig, "drops_total", "q=\"preval\""), 2);
+    await_told_depth("preval", 3);
     gate_open();
     await_committed(&p[3], 3);
     await_committed(&p[0], 1);
@@ -218,6 +233,7 @@ static void a_full_commit_queue_refuses_before_a_seq_is_given_and_readiness_says
         await_depth(engine()->commit, (size_t)i);
     }
     one_more_is_refused_by("commit", 3);
+    await_told_depth("commit", 2);
     do {
         obs_health_read(svc_health(rig.svc), &view);
         assert_false(deadline_passed(by));

@@ -112,11 +112,43 @@ static void the_callers_trace_and_id_go_on_over_every_transport(void **state)
     ledger_rig_close(&rig);
 }
 
+/* Nothing is sampled until then; afterwards everything is, and all there is are refusals. */
+static void in_safe_mode_every_request_leaves_a_span(void **state)
+{
+    (void)state;
+    const char *flags[] = {"otlp.sample=0"};
+    struct rig_client c;
+    struct rig_unit u;
+    struct rig_reply a;
+    struct deadline by = deadline_in_ms(30000);
+    ledger_rig_open(&rig, true, flags, 1);
+    rig_client_open(&rig, RIG_OAP_UNIX, &c);
+    rig_mint(&u, "untraced", "acct:alice", 1);
+    struct ledger_ingest rq = {.units = &u.u, .n_units = 1};
+    rig_ingest(&c, &rq, 30000, &a);
+    assert_int_equal(a.v[0].status, LEDGER_COMMITTED);
+    assert_int_equal(obs_tracer_take(svc_tracer(rig.svc), got, MAX), 0);
+    assert_int_equal(ledger_rig_http(&rig, "POST", "/admin/safe-mode",
+                                     "{\"action\":\"enter\",\"reason\":\"test\"}", NULL),
+                     200);
+    n_got = 0;
+    while (span_of("ingress") == NULL) { /* from the next look at readiness on */
+        rig_ingest(&c, &rq, 30000, &a);
+        assert_int_equal(a.err, ERR_SAFE_MODE);
+        n_got = obs_tracer_take(svc_tracer(rig.svc), got, MAX);
+        assert_false(deadline_passed(by));
+    }
+    assert_string_not_equal(text_of(span_of("ingress"), "kid"), "absent");
+    rig_client_close(&c);
+    ledger_rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_request_leaves_one_span_per_stage_of_one_trace),
         cmocka_unit_test(the_callers_trace_and_id_go_on_over_every_transport),
+        cmocka_unit_test(in_safe_mode_every_request_leaves_a_span),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
