@@ -1,5 +1,5 @@
 /*
- * Index files. A builder is given a segment's groups in order and keeps two growing buffers, items and events, and a table of the
+ * Index files. A builder is given a segment's groups in order and keeps a pile of items, a buffer of events, and a table of the
  * segment's topics. The log feeds one as it commits, with the digests its entries know; what it has not seen from the first group on
  * (a start in the middle of a segment) is made by walking the segment's frames, which name their topics before their first message,
  * so that the digests can be computed again.
@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "services/mailbox/pile.h"
 #include "store/file_replace.h"
 
 enum {
@@ -131,7 +132,8 @@ struct topic {
 
 struct mailbox_idx_builder {
     struct mailbox_idx_info info;
-    struct buf items, events;
+    struct mailbox_pile items;
+    struct buf events;
     struct map64 topics;
     struct topic *last; /* the topic of the last message: the next one is often of the same */
 };
@@ -163,11 +165,13 @@ static void put_event(struct mailbox_idx_builder *w, uint32_t kind, uint64_t off
     buf_put(&w->events, p, n);
 }
 
-static void put_item(struct mailbox_idx_builder *w, const struct mailbox_rec *r, uint64_t offset,
-                     const struct mailbox_digest *digest, uint64_t topic_seq, uint64_t not_before_ms,
-                     const struct uuid *id, const struct sha256 *payload_hash)
+static enum err put_item(struct mailbox_idx_builder *w, const struct mailbox_rec *r, uint64_t offset,
+                         const struct mailbox_digest *digest, uint64_t topic_seq, uint64_t not_before_ms,
+                         const struct uuid *id, const struct sha256 *payload_hash)
 {
-    uint8_t p[MAILBOX_IDX_ITEM] = {0};
+    uint8_t *p = mailbox_pile_add(&w->items);
+    if (!p)
+        return ERR_NO_MEMORY;
     p[0] = (uint8_t)r->type;
     le16_put(p + 2, (uint16_t)((r->whole.n + 63) / 64));
     le32_put(p + 4, (uint32_t)(offset / 8));
@@ -178,8 +182,8 @@ static void put_item(struct mailbox_idx_builder *w, const struct mailbox_rec *r,
     le64_put(p + 48, topic_seq);
     le64_put(p + 56, not_before_ms);
     memcpy(p + 64, payload_hash->b, 16);
-    buf_put(&w->items, p, sizeof p);
     w->info.items++;
+    return ERR_OK;
 }
 
 static enum err index_body(struct mailbox_idx_builder *w, const struct mailbox_rec *r, uint64_t offset,
@@ -197,13 +201,14 @@ static enum err index_body(struct mailbox_idx_builder *w, const struct mailbox_r
         mailbox_dedup_digest(str_of(t->name, t->name_n), q->idem_key, &digest);
     if (r->type == MAILBOX_REC_MOVE)
         put_event(w, EVENT_MOVE, offset, r->whole.p + MAILBOX_REC_HEAD, MAILBOX_MOVE_STATE);
-    put_item(w, r, offset, &digest, q->topic_seq, q->not_before_ms, &q->msg_id, &q->payload_hash);
-    if (r->type == MAILBOX_REC_ENQ) {
+    enum err e =
+        put_item(w, r, offset, &digest, q->topic_seq, q->not_before_ms, &q->msg_id, &q->payload_hash);
+    if (e == ERR_OK && r->type == MAILBOX_REC_ENQ) {
         t->min_seq = t->count++ ? t->min_seq : q->topic_seq;
         t->max_seq = q->topic_seq;
         t->chain = q->chain;
     }
-    return ERR_OK;
+    return e;
 }
 
 static enum err index_record(struct mailbox_idx_builder *w, const struct mailbox_rec *r, uint64_t offset,
@@ -215,9 +220,8 @@ static enum err index_record(struct mailbox_idx_builder *w, const struct mailbox
     case MAILBOX_REC_MOVE:
         return index_body(w, r, offset, known);
     case MAILBOX_REC_DEDUP:
-        put_item(w, r, offset, &r->dedup.digest, r->dedup.topic_seq, 0, &r->dedup.msg_id,
-                 &r->dedup.payload_hash);
-        return ERR_OK;
+        return put_item(w, r, offset, &r->dedup.digest, r->dedup.topic_seq, 0, &r->dedup.msg_id,
+                        &r->dedup.payload_hash);
     case MAILBOX_REC_TOPIC:
         e = note_topic(w, r);
         break;
@@ -263,7 +267,7 @@ enum err mailbox_idx_builder_add(struct mailbox_idx_builder *w, const struct sto
     w->info.last_group = f->group_no;
     w->info.next_seq = f->first_seq + f->count;
     w->info.root = f->new_root;
-    return w->items.err != ERR_OK ? w->items.err : w->events.err;
+    return w->events.err;
 }
 
 static enum err index_frame(void *ctx, const struct store_frame *f, struct store_pos at)
@@ -280,7 +284,7 @@ struct mailbox_idx_builder *mailbox_idx_builder_create(uint32_t segment)
     }
     if (w) {
         w->info.segment = segment;
-        buf_init(&w->items, FILE_MAX);
+        mailbox_pile_init(&w->items, MAILBOX_IDX_ITEM);
         buf_init(&w->events, FILE_MAX);
     }
     return w;
@@ -295,7 +299,7 @@ void mailbox_idx_builder_destroy(struct mailbox_idx_builder *w)
     while (map64_next(&w->topics, &pos, NULL, &v))
         free(v);
     map64_fini(&w->topics);
-    buf_fini(&w->items);
+    mailbox_pile_fini(&w->items);
     buf_fini(&w->events);
     free(w);
 }
@@ -324,36 +328,55 @@ static void put_topics(struct mailbox_idx_builder *w, struct buf *out)
     }
 }
 
+static enum err write_part(struct store_file *f, struct bytes part, uint64_t *to, uint32_t *sum) RT_BLOCKS
+{
+    enum err e = part.n ? store_file_pwrite(f, part.p, part.n, *to) : ERR_OK;
+    *to += part.n;
+    *sum = crc32c(*sum, part.p, part.n);
+    return e;
+}
+
+static enum err write_parts(struct mailbox_idx_builder *w, const struct mailbox_idx_place *at,
+                            struct bytes topics, struct store_file *f, uint64_t *out_bytes) RT_BLOCKS
+{
+    uint8_t header[MAILBOX_IDX_HEADER], crc[4];
+    uint64_t to = 0;
+    uint32_t sum = 0;
+    put_header(header, at, &w->info);
+    enum err e = write_part(f, bytes_of(header, sizeof header), &to, &sum);
+    sum = 0; /* the header has a sum of its own */
+    for (size_t i = 0; e == ERR_OK && i < w->items.pieces; i++)
+        e = write_part(f, mailbox_pile_piece(&w->items, i), &to, &sum);
+    if (e == ERR_OK)
+        e = write_part(f, buf_bytes(&w->events), &to, &sum);
+    if (e == ERR_OK)
+        e = write_part(f, topics, &to, &sum);
+    le32_put(crc, sum);
+    if (e == ERR_OK)
+        e = write_part(f, bytes_of(crc, 4), &to, &sum);
+    *out_bytes = to;
+    return e;
+}
+
 enum err mailbox_idx_builder_save(struct mailbox_idx_builder *w, const struct mailbox_idx_place *at,
                                   uint64_t *out_bytes)
 {
     struct buf topics;
-    uint8_t header[MAILBOX_IDX_HEADER], crc[4];
     char path[STORE_PATH_MAX], temp[STORE_PATH_MAX];
     struct store_file *f;
     buf_init(&topics, FILE_MAX);
     put_topics(w, &topics);
     w->info.event_bytes = w->events.n;
-    put_header(header, at, &w->info);
-    uint32_t sum =
-        crc32c(crc32c(crc32c(0, w->items.p, w->items.n), w->events.p, w->events.n), topics.p, topics.n);
-    le32_put(crc, sum);
-    const struct bytes parts[] = {bytes_of(header, sizeof header), buf_bytes(&w->items),
-                                  buf_bytes(&w->events), buf_bytes(&topics), bytes_of(crc, 4)};
     mailbox_idx_path(path, at->dir, w->info.segment);
     store_path_join(temp, at->dir, "idx.tmp");
     enum err e = topics.err != ERR_OK
                      ? topics.err
                      : store_file_open(at->disk, temp, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &f);
     if (e == ERR_OK) {
-        uint64_t to = 0;
-        for (size_t i = 0; e == ERR_OK && i < sizeof parts / sizeof *parts; to += parts[i].n, i++)
-            if (parts[i].n)
-                e = store_file_pwrite(f, parts[i].p, parts[i].n, to);
+        e = write_parts(w, at, buf_bytes(&topics), f, out_bytes);
         if (e == ERR_OK)
             e = store_file_sync(f);
         store_file_close(f);
-        *out_bytes = to;
     }
     if (e == ERR_OK)
         e = store_disk_rename(at->disk, temp, path);
