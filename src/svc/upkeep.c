@@ -125,7 +125,9 @@ void svc__collect(void *ctx)
     if (s->auth) {
         struct auth_stats stats;
         auth_stats(s->auth, &stats);
-        obs_gauge_set(obs_gauge(s->families[SVC_M_auth_cached]), (double)stats.entries);
+        obs_gauge_set(obs_gauge(s->families[SVC_M_cap_cached]), (double)stats.entries);
+        grow(obs_counter_nth(s->families[SVC_M_cap_evictions], 0), stats.expired, &s->caps_expired_seen);
+        grow(obs_counter_nth(s->families[SVC_M_cap_evictions], 1), stats.evicted, &s->caps_evicted_seen);
     }
     if (s->log)
         grow(obs_counter(s->families[SVC_M_log_lost]), obs_log_lost(s->log), &s->log_lost_seen);
