@@ -8,65 +8,24 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/wire.h"
 #include "ron/ledger.pb-c.h"
 
 /* ---- writing ---- */
 
-enum { WIRE_VARINT = 0, WIRE_BYTES = 2 };
-
-static size_t varint_bytes(uint64_t v)
+static size_t text_size(size_t n)
 {
-    size_t n = 1;
-    for (; v >= 128; v >>= 7)
-        n++;
-    return n;
+    return n == 0 ? 0 : wire_bytes_size(n);
 }
 
-static void put_varint(struct buf *b, uint64_t v)
+static uint8_t *put_bytes(uint8_t *p, unsigned member, struct bytes in)
 {
-    for (; v >= 128; v >>= 7)
-        buf_putc(b, (char)(v | 128));
-    buf_putc(b, (char)v);
+    return in.n == 0 ? p : wire_put_bytes(p, member, in.p, in.n);
 }
 
-static size_t number_bytes(uint64_t v)
+static uint8_t *put_str(uint8_t *p, unsigned member, struct str s)
 {
-    return v == 0 ? 0 : 1 + varint_bytes(v);
-}
-
-static void put_number(struct buf *b, unsigned field, uint64_t v)
-{
-    CHECK(field < 16);
-    if (v == 0)
-        return;
-    put_varint(b, field << 3 | WIRE_VARINT);
-    put_varint(b, v);
-}
-
-static size_t text_bytes(size_t n)
-{
-    return n == 0 ? 0 : 1 + varint_bytes(n) + n;
-}
-
-static void put_bytes(struct buf *b, unsigned field, const void *p, size_t n)
-{
-    CHECK(field < 16);
-    if (n == 0)
-        return;
-    put_varint(b, field << 3 | WIRE_BYTES);
-    put_varint(b, n);
-    buf_put(b, p, n);
-}
-
-static void put_str(struct buf *b, unsigned field, struct str s)
-{
-    put_bytes(b, field, s.p, s.n);
-}
-
-static void put_message_head(struct buf *b, unsigned field, size_t n)
-{
-    put_varint(b, field << 3 | WIRE_BYTES);
-    put_varint(b, n);
+    return s.n == 0 ? p : wire_put_bytes(p, member, s.p, s.n);
 }
 
 static uint64_t low(struct money m)
@@ -79,68 +38,86 @@ static uint64_t high(struct money m)
     return (uint64_t)(m.units >> 64);
 }
 
-static size_t entry_bytes(const struct ledger_entry *e)
+static size_t entry_size(const struct ledger_entry *e)
 {
-    return text_bytes(e->id.n) + number_bytes(e->ts_ms) + number_bytes((uint64_t)e->kind) +
-           text_bytes(e->account.n) + text_bytes(e->to.n) + text_bytes(e->asset.n) +
-           number_bytes(low(e->amount)) + number_bytes(high(e->amount)) + number_bytes(e->nonce) +
-           text_bytes(e->ref_id.n) + number_bytes(e->hold_until_ms);
+    return text_size(e->id.n) + wire_number_size(e->ts_ms) + wire_number_size((uint64_t)e->kind) +
+           text_size(e->account.n) + text_size(e->to.n) + text_size(e->asset.n) +
+           wire_number_size(low(e->amount)) + wire_number_size(high(e->amount)) +
+           wire_number_size(e->nonce) + text_size(e->ref_id.n) + wire_number_size(e->hold_until_ms);
 }
 
-static void put_entry(struct buf *b, const struct ledger_entry *e)
+static uint8_t *put_entry(uint8_t *p, const struct ledger_entry *e)
 {
-    put_str(b, 1, e->id);
-    put_number(b, 2, e->ts_ms);
-    put_number(b, 3, (uint64_t)e->kind);
-    put_str(b, 4, e->account);
-    put_str(b, 5, e->to);
-    put_str(b, 6, e->asset);
-    put_number(b, 7, low(e->amount));
-    put_number(b, 8, high(e->amount));
-    put_number(b, 9, e->nonce);
-    put_str(b, 10, e->ref_id);
-    put_number(b, 11, e->hold_until_ms);
+    p = put_str(p, 1, e->id);
+    p = wire_put_number(p, 2, e->ts_ms);
+    p = wire_put_number(p, 3, (uint64_t)e->kind);
+    p = put_str(p, 4, e->account);
+    p = put_str(p, 5, e->to);
+    p = put_str(p, 6, e->asset);
+    p = wire_put_number(p, 7, low(e->amount));
+    p = wire_put_number(p, 8, high(e->amount));
+    p = wire_put_number(p, 9, e->nonce);
+    p = put_str(p, 10, e->ref_id);
+    return wire_put_number(p, 11, e->hold_until_ms);
 }
 
-static size_t unit_bytes(const struct ledger_unit *u)
+static size_t unit_size(const struct ledger_unit *u)
 {
-    size_t n = text_bytes(u->idem_id.n) + text_bytes(u->meta.n) + number_bytes(u->not_after_ms);
-    for (size_t i = 0; i < u->n_entries; i++) {
-        size_t m = entry_bytes(&u->entries[i]);
-        n += 1 + varint_bytes(m) + m;
-    }
+    size_t n = text_size(u->idem_id.n) + text_size(u->meta.n) + wire_number_size(u->not_after_ms);
+    for (size_t i = 0; i < u->n_entries; i++)
+        n += wire_bytes_size(entry_size(&u->entries[i]));
     return n;
 }
 
+static uint8_t *put_unit(uint8_t *p, const struct ledger_unit *u)
+{
+    p = put_str(p, 1, u->idem_id);
+    for (size_t k = 0; k < u->n_entries; k++) {
+        p = wire_put_head(p, 2, entry_size(&u->entries[k]));
+        p = put_entry(p, &u->entries[k]);
+    }
+    p = put_bytes(p, 3, u->meta);
+    return wire_put_number(p, 4, u->not_after_ms);
+}
+
+/* Room for a unit is made when it is its turn, so that its entries are looked at while they are in the cache. */
 void ledger_oap_put_ingest(struct buf *b, const struct ledger_ingest *rq)
 {
-    put_str(b, 5, rq->traceparent); /* first: the door sees it before the rest is decoded */
-    put_str(b, 4, rq->corr_id);
+    uint8_t *from = buf_reserve(b, text_size(rq->traceparent.n) + text_size(rq->corr_id.n));
+    if (from == NULL)
+        return;
+    uint8_t *p = put_str(from, 5, rq->traceparent); /* first: the door sees it before the rest is decoded */
+    p = put_str(p, 4, rq->corr_id);
+    buf_commit(b, (size_t)(p - from));
     for (size_t i = 0; i < rq->n_units; i++) {
-        const struct ledger_unit *u = &rq->units[i];
-        put_message_head(b, 1, unit_bytes(u));
-        put_str(b, 1, u->idem_id);
-        for (size_t k = 0; k < u->n_entries; k++) {
-            put_message_head(b, 2, entry_bytes(&u->entries[k]));
-            put_entry(b, &u->entries[k]);
-        }
-        put_bytes(b, 3, u->meta.p, u->meta.n);
-        put_number(b, 4, u->not_after_ms);
+        size_t n = unit_size(&rq->units[i]);
+        from = buf_reserve(b, wire_bytes_size(n));
+        if (from == NULL)
+            return;
+        p = put_unit(wire_put_head(from, 1, n), &rq->units[i]);
+        CHECK((size_t)(p - from) == wire_bytes_size(n));
+        buf_commit(b, (size_t)(p - from));
     }
-    put_number(b, 2, rq->balances);
-    put_number(b, 3, rq->proof);
+    ledger_oap_put_numbers(b, 2, rq->balances, rq->proof);
 }
 
 void ledger_oap_put_text(struct buf *b, struct str text, uint64_t second)
 {
-    put_str(b, 1, text);
-    put_number(b, 2, second);
+    uint8_t *from = buf_reserve(b, text_size(text.n) + wire_number_size(second));
+    if (from == NULL)
+        return;
+    uint8_t *p = wire_put_number(put_str(from, 1, text), 2, second);
+    buf_commit(b, (size_t)(p - from));
 }
 
 void ledger_oap_put_numbers(struct buf *b, unsigned first_field, uint64_t first, uint64_t second)
 {
-    put_number(b, first_field, first);
-    put_number(b, first_field + 1, second);
+    CHECK(first_field < 15); /* keys of one byte */
+    uint8_t *from = buf_reserve(b, wire_number_size(first) + wire_number_size(second));
+    if (from == NULL)
+        return;
+    uint8_t *p = wire_put_number(wire_put_number(from, first_field, first), first_field + 1, second);
+    buf_commit(b, (size_t)(p - from));
 }
 
 /* ---- reading ---- */
