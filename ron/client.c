@@ -197,6 +197,11 @@ static void say_problem(struct cmd_ctx *ctx, const struct client_answer *a, int 
                  a->status, client_str(a->json, "code"));
         return;
     }
+    const char *reason = client_str(details, "reason");
+    if (*reason && json_object_size(details) == 1) { /* "the capability does not cover this: op" */
+        cmd_fail(ctx, status, "%s: %s (%d %s)", why, reason, a->status, client_str(a->json, "code"));
+        return;
+    }
     char *rest = json_dumps(details, JSON_COMPACT | JSON_ENCODE_ANY);
     cmd_fail(ctx, status, "%s (%d %s)%s%s", why, a->status, client_str(a->json, "code"), rest ? " " : "",
              rest ? rest : "");

@@ -30,16 +30,16 @@ int verify_mismatch(struct cmd_ctx *ctx, const char *what)
     return cmd_fail(ctx, VERIFY_MISMATCH, "mismatch: %s", what);
 }
 
-static const char *text_of(const json_t *o, const char *name)
+const char *verify_text(const json_t *o, const char *name)
 {
     const char *s = json_string_value(json_object_get(o, name));
     return s ? s : "";
 }
 
-static u128 amount_of(const json_t *o, const char *name)
+u128 verify_amount(const json_t *o, const char *name)
 {
     struct money m = MONEY_ZERO;
-    if (money_parse(str_from_c(text_of(o, name)), &m) != ERR_OK)
+    if (money_parse(str_from_c(verify_text(o, name)), &m) != ERR_OK)
         return 0;
     return m.units;
 }
@@ -127,8 +127,8 @@ static int check_digest(struct cmd_ctx *ctx, const struct verify_run *r)
         inputs += !(r->row[i].flags & 2);
     sha256_init(&h);
     sha256_update(&h, "RONROWS1", 8);
-    add_lp(&h, text_of(r->root, "tenant"), strlen(text_of(r->root, "tenant")));
-    add_lp(&h, text_of(r->root, "epoch"), strlen(text_of(r->root, "epoch")));
+    add_lp(&h, verify_text(r->root, "tenant"), strlen(verify_text(r->root, "tenant")));
+    add_lp(&h, verify_text(r->root, "epoch"), strlen(verify_text(r->root, "epoch")));
     add_lp(&h, r->salt, r->salt_n);
     uint8_t d8 = (uint8_t)r->dims;
     sha256_update(&h, &d8, 1);
@@ -147,196 +147,9 @@ static int check_digest(struct cmd_ctx *ctx, const struct verify_run *r)
     }
     sha256_final(&h, &got);
     sha256_format(&got, text);
-    if (strcmp(text, text_of(json_object_get(r->root, "inputs"), "digest")))
+    if (strcmp(text, verify_text(json_object_get(r->root, "inputs"), "digest")))
         return verify_mismatch(ctx, "the rows in payouts.bin are not the inputs the manifest names");
     return CMD_OK;
-}
-
-/* ---- split ---- */
-
-/* floor(a*b/d) and the remainder, one bit at a time. Slow and obvious. */
-static void divide(u128 a, u128 b, u128 d, u128 *q, u128 *rem)
-{
-    if (((a | b) >> 64) == 0) {
-        u128 n = a * b;
-        *q = n / d;
-        *rem = n % d;
-        return;
-    }
-    u128 hi = 0, lo = 0, out = 0, r = 0;
-    for (int i = 127; i >= 0; i--) {
-        hi = hi << 1 | lo >> 127;
-        lo <<= 1;
-        if (b >> i & 1) {
-            lo += a;
-            hi += lo < a;
-        }
-    }
-    for (int i = 255; i >= 0; i--) {
-        u128 carry = r >> 127;
-        r = r << 1 | ((i >= 128 ? hi >> (i - 128) : lo >> i) & 1);
-        out <<= 1;
-        if (carry || r >= d) {
-            r -= d;
-            out |= 1;
-        }
-    }
-    *q = out;
-    *rem = r;
-}
-
-static uint64_t gcd(uint64_t a, uint64_t b)
-{
-    return b ? gcd(b, a % b) : a;
-}
-
-static void read_weights(struct verify_run *r)
-{
-    const json_t *list = json_object_get(json_object_get(r->root, "policy"), "weights"), *w;
-    u128 lcm = 1;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)list, i, w)
-    {
-        uint64_t den = (uint64_t)json_integer_value(json_object_get(w, "den"));
-        lcm = lcm / gcd((uint64_t)(lcm % den), den) * den;
-    }
-    json_array_foreach((json_t *)(uintptr_t)list, i, w)
-    {
-        u128 den = (u128)json_integer_value(json_object_get(w, "den")),
-             num = (u128)json_integer_value(json_object_get(w, "num"));
-        for (unsigned d = 0; d < r->dims; d++)
-            if (!strcmp(r->dim[d], text_of(w, "dim")))
-                r->weight[d] = (uint64_t)(lcm / den * num);
-    }
-}
-
-static int by_remainder(const void *a, const void *b)
-{
-    const struct verify_row *x = *(const struct verify_row *const *)a,
-                            *y = *(const struct verify_row *const *)b;
-    if (x->remainder != y->remainder)
-        return x->remainder > y->remainder ? -1 : 1;
-    return str_cmp(x->account, y->account);
-}
-
-static int check_largest_remainder(struct cmd_ctx *ctx, struct verify_run *r, u128 left)
-{
-    struct verify_row **order = malloc((r->rows + 1) * sizeof *order);
-    uint64_t n = 0;
-    for (uint64_t i = 0; order && i < r->rows; i++)
-        if (r->row[i].score)
-            order[n++] = &r->row[i];
-    if (!order)
-        return cmd_fail(ctx, VERIFY_UNREADABLE, "out of memory");
-    qsort(order, n, sizeof *order, by_remainder);
-    int status = CMD_OK;
-    for (uint64_t i = 0; i < n && status == CMD_OK; i++)
-        if (order[i]->rank != i + 1 || order[i]->rounded != order[i]->floor + (i < left))
-            status = verify_mismatch(ctx, "a row was not rounded by the largest remainder");
-    free(order);
-    return status;
-}
-
-/* Whether s/(2a+1) of x is served before that of y: compares continued fractions, so nothing overflows. */
-static int claim_compare(u128 a, u128 b, u128 c, u128 d)
-{
-    for (;;) {
-        u128 qa = a / b, qc = c / d, ra = a % b, rc = c % d;
-        if (qa != qc)
-            return qa > qc ? 1 : -1;
-        if (ra == 0 || rc == 0)
-            return ra == rc ? 0 : ra ? 1 : -1;
-        a = d, d = ra;
-        u128 t = b;
-        b = rc, c = t;
-    }
-}
-
-/*
- * Webster's result is the one in which no row's last unit has a weaker claim than some other row's next: the smallest
- * s/(2a-1) of all is at least the largest s/(2a+1) of all, ties in account order.
- */
-static int check_webster(struct cmd_ctx *ctx, const struct verify_run *r)
-{
-    const struct verify_row *weakest = NULL, *strongest = NULL;
-    for (uint64_t i = 0; i < r->rows; i++) {
-        const struct verify_row *w = &r->row[i];
-        if (!w->score)
-            continue;
-        if (w->rounded && (!weakest || claim_compare(w->score, 2 * w->rounded - 1, weakest->score,
-                                                     2 * weakest->rounded - 1) <= 0))
-            weakest = w;
-        if (!strongest ||
-            claim_compare(w->score, 2 * w->rounded + 1, strongest->score, 2 * strongest->rounded + 1) > 0)
-            strongest = w;
-    }
-    if (!weakest || !strongest)
-        return CMD_OK;
-    int c = claim_compare(weakest->score, 2 * weakest->rounded - 1, strongest->score,
-                          2 * strongest->rounded + 1);
-    if (c < 0 || (c == 0 && str_cmp(weakest->account, strongest->account) > 0))
-        return verify_mismatch(ctx, "the split is not Webster's");
-    return CMD_OK;
-}
-
-static int check_amounts(struct cmd_ctx *ctx, const struct verify_run *r, u128 *out_dust)
-{
-    const json_t *policy = json_object_get(r->root, "policy");
-    u128 min = amount_of(policy, "min_payout"), max = amount_of(policy, "max_payout"), sum = 0;
-    bool has_max = json_object_get(policy, "max_payout") != NULL;
-    *out_dust = 0;
-    for (uint64_t i = 0; i < r->rows; i++) {
-        const struct verify_row *w = &r->row[i];
-        if (i && str_cmp(r->row[i - 1].account, w->account) >= 0)
-            return verify_mismatch(ctx, "accounts do not ascend");
-        if (__builtin_add_overflow(sum, w->amount, &sum))
-            return verify_mismatch(ctx, "the amounts overflow");
-        if (w->flags & 2) {
-            *out_dust = w->amount;
-            if (!str_eq_c(w->account, text_of(policy, "dust_account")))
-                return verify_mismatch(ctx, "the dust row is not the policy's dust account");
-            continue;
-        }
-        u128 want = has_max && w->rounded > max ? max : w->rounded < min ? 0 : w->rounded;
-        if (w->amount != want)
-            return verify_mismatch(ctx, "a cap or minimum was not applied as the policy says");
-    }
-    return sum == r->pool ? CMD_OK : verify_mismatch(ctx, "payouts and dust do not add up to the pool");
-}
-
-static int check_split(struct cmd_ctx *ctx, struct verify_run *r)
-{
-    const char *rounding = text_of(json_object_get(r->root, "policy"), "rounding");
-    u128 total = 0, floors = 0, rounded = 0, dust;
-    read_weights(r);
-    for (uint64_t i = 0; i < r->rows; i++) {
-        struct verify_row *w = &r->row[i];
-        if (w->flags & 2)
-            continue;
-        for (unsigned d = 0; d < r->dims; d++)
-            w->score += (u128)w->usage[d] * r->weight[d];
-        if (__builtin_add_overflow(total, w->score, &total))
-            return verify_mismatch(ctx, "the scores overflow");
-    }
-    if (total != r->total)
-        return verify_mismatch(ctx, "the scores do not add up to score_total");
-    for (uint64_t i = 0; i < r->rows && total; i++) {
-        struct verify_row *w = &r->row[i];
-        if (w->flags & 2)
-            continue;
-        divide(r->pool, w->score, total, &w->floor, &w->remainder);
-        floors += w->floor;
-        rounded += w->rounded;
-        if (!strcmp(rounding, "floor") && w->rounded != w->floor)
-            return verify_mismatch(ctx, "a row was not rounded down");
-    }
-    int status = CMD_OK;
-    if (total && !strcmp(rounding, "largest_remainder"))
-        status = check_largest_remainder(ctx, r, r->pool - floors);
-    else if (total && !strcmp(rounding, "webster"))
-        status = rounded == r->pool ? check_webster(ctx, r)
-                                    : verify_mismatch(ctx, "the rounded shares do not add up to the pool");
-    return status == CMD_OK ? check_amounts(ctx, r, &dust) : status;
 }
 
 /* ---- tree ---- */
@@ -407,7 +220,7 @@ static int check_tree(struct cmd_ctx *ctx, const struct verify_run *r)
     }
     free(nodes);
     sha256_format(&root, text);
-    if (!ok || strcmp(text, text_of(c, "root")) || sum != amount_of(c, "sum") || sum != r->pool)
+    if (!ok || strcmp(text, verify_text(c, "root")) || sum != verify_amount(c, "sum") || sum != r->pool)
         return verify_mismatch(ctx, "the tree over the payouts does not have the committed root and sum");
     return CMD_OK;
 }
@@ -472,15 +285,15 @@ static int check_manifest(struct cmd_ctx *ctx, const struct verify_run *r, const
         return verify_mismatch(ctx, "run.json is not in canonical form");
     sha256_of(r->payouts.p, r->payouts.n, &h);
     sha256_format(&h, text);
-    if (strcmp(text, text_of(json_object_get(r->root, "files"), "payouts.bin")))
+    if (strcmp(text, verify_text(json_object_get(r->root, "files"), "payouts.bin")))
         return verify_mismatch(ctx, "payouts.bin is not the file the manifest names");
     char *policy = json_dumps(json_object_get(r->root, "policy"), JSON_COMPACT | JSON_SORT_KEYS);
     sha256_of(policy, policy ? strlen(policy) : 0, &h);
     free(policy);
     sha256_format(&h, text);
-    if (strcmp(text, text_of(r->root, "policy_hash")))
+    if (strcmp(text, verify_text(r->root, "policy_hash")))
         return verify_mismatch(ctx, "policy_hash is not the hash of the policy");
-    if (amount_of(json_object_get(r->root, "pool"), "amount") != r->pool)
+    if (verify_amount(json_object_get(r->root, "pool"), "amount") != r->pool)
         return verify_mismatch(ctx, "the pool of the manifest is not that of the table");
     snprintf(key, sizeof key, "%s/pub.pem", dir);
     const char *file = cmd_flag(ctx, "key", key);
@@ -553,7 +366,7 @@ int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     if (status == CMD_OK)
         status = check_digest(ctx, &r);
     if (status == CMD_OK)
-        status = check_split(ctx, &r);
+        status = verify_split(ctx, &r);
     if (status == CMD_OK)
         status = check_tree(ctx, &r);
     if (status == CMD_OK)
@@ -567,8 +380,8 @@ int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
         char pool[MONEY_CHARS];
         money_format((struct money){r.pool}, pool);
         printf("verified: epoch %s, %llu recipients, every unit of %s accounted for, root %s\n",
-               text_of(r.root, "epoch"), (unsigned long long)r.leaves, pool,
-               text_of(json_object_get(r.root, "commitment"), "root"));
+               verify_text(r.root, "epoch"), (unsigned long long)r.leaves, pool,
+               verify_text(json_object_get(r.root, "commitment"), "root"));
     }
     json_decref(r.root);
     free(r.row);
@@ -593,11 +406,11 @@ static bool climb(const json_t *proof, struct node *node)
         const json_t *step = json_array_get(path, used++);
         struct node sibling;
         struct sha256 h;
-        if (sha256_parse(str_from_c(text_of(step, "hash")), &h) != ERR_OK)
+        if (sha256_parse(str_from_c(verify_text(step, "hash")), &h) != ERR_OK)
             return false;
         memcpy(sibling.b, h.b, 32);
-        be128_put(sibling.b + 32, amount_of(step, "sum"));
-        bool left = !strcmp(text_of(step, "side"), "left");
+        be128_put(sibling.b + 32, verify_amount(step, "sum"));
+        bool left = !strcmp(verify_text(step, "side"), "left");
         if (left != (at % 2 == 1) || !(left ? join(&sibling, node, node) : join(node, &sibling, node)))
             return false;
     }
@@ -624,25 +437,27 @@ int rewarder_check_proof_run(struct cmd_ctx *ctx, int argc, char **argv)
     json_t *p = json_loadb((const char *)payout.p, payout.n, 0, &why),
            *m = json_loadb((const char *)manifest.p, manifest.n, 0, &why);
     const json_t *proof = json_object_get(p, "proof"), *c = json_object_get(m, "commitment");
-    const char *salt_hex = text_of(proof, "salt");
+    const char *salt_hex = verify_text(proof, "salt");
     size_t salt_n = strlen(salt_hex) / 2;
     int status = CMD_OK;
     if (!proof || !c || salt_n > 16 || hex_decode(str_from_c(salt_hex), salt, salt_n) != ERR_OK) {
         status = cmd_fail(ctx, VERIFY_UNREADABLE, "the files hold no proof and commitment");
     } else {
-        struct node node = leaf_of(salt, salt_n, str_from_c(text_of(p, "account")), amount_of(p, "amount"));
+        struct node node =
+            leaf_of(salt, salt_n, str_from_c(verify_text(p, "account")), verify_amount(p, "amount"));
         bool ok = climb(proof, &node);
         memcpy(h.b, node.b, 32);
         sha256_format(&h, root);
-        if (!ok || strcmp(root, text_of(c, "root")) || be128_get(node.b + 32) != amount_of(c, "sum"))
+        if (!ok || strcmp(root, verify_text(c, "root")) ||
+            be128_get(node.b + 32) != verify_amount(c, "sum"))
             status = verify_mismatch(
                 ctx, "the path does not lead from this payout to the committed root and sum");
     }
     if (status == CMD_OK && key && sig)
         status = check_signature(ctx, buf_bytes(&manifest), key, sig);
     if (status == CMD_OK)
-        printf("verified: %s is paid %s of %s\n", text_of(p, "account"), text_of(p, "amount"),
-               text_of(c, "sum"));
+        printf("verified: %s is paid %s of %s\n", verify_text(p, "account"), verify_text(p, "amount"),
+               verify_text(c, "sum"));
     json_decref(p);
     json_decref(m);
     buf_fini(&payout);

@@ -36,6 +36,12 @@ struct verify_run {
 
 int verify_mismatch(struct cmd_ctx *ctx, const char *what); /* says it, returns VERIFY_MISMATCH */
 
+const char *verify_text(const json_t *o,
+                        const char *name);             /* a member of a file; "" when it is not there */
+u128 verify_amount(const json_t *o, const char *name); /* 0 when it is no amount */
+
+/* Scores, shares, rounding and dust are what the policy in run.json makes of the rows. */
+int verify_split(struct cmd_ctx *ctx, struct verify_run *r);
 /* Every leaf has the ledger entry that settlement.json names, and it is the payout; asks the ledger at `url`. */
 int verify_ledger(struct cmd_ctx *ctx, const struct verify_run *r, const char *dir,
                   const char *url) RT_BLOCKS;

@@ -1,0 +1,193 @@
+/*
+ * Scores and the split of the pool, once more: exact shares by long division on bits, rounding by its definition. Nothing of
+ * services/rewarder is used, so an error there cannot hide here.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ron/cmd_rewarder_verify.h"
+
+/* floor(a*b/d) and the remainder, one bit at a time. Slow and obvious. */
+static void divide(u128 a, u128 b, u128 d, u128 *q, u128 *rem)
+{
+    if (((a | b) >> 64) == 0) {
+        u128 n = a * b;
+        *q = n / d;
+        *rem = n % d;
+        return;
+    }
+    u128 hi = 0, lo = 0, out = 0, r = 0;
+    for (int i = 127; i >= 0; i--) {
+        hi = hi << 1 | lo >> 127;
+        lo <<= 1;
+        if (b >> i & 1) {
+            lo += a;
+            hi += lo < a;
+        }
+    }
+    for (int i = 255; i >= 0; i--) {
+        u128 carry = r >> 127;
+        r = r << 1 | ((i >= 128 ? hi >> (i - 128) : lo >> i) & 1);
+        out <<= 1;
+        if (carry || r >= d) {
+            r -= d;
+            out |= 1;
+        }
+    }
+    *q = out;
+    *rem = r;
+}
+
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+    return b ? gcd(b, a % b) : a;
+}
+
+static void read_weights(struct verify_run *r)
+{
+    const json_t *list = json_object_get(json_object_get(r->root, "policy"), "weights"), *w;
+    u128 lcm = 1;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)list, i, w)
+    {
+        uint64_t den = (uint64_t)json_integer_value(json_object_get(w, "den"));
+        lcm = lcm / gcd((uint64_t)(lcm % den), den) * den;
+    }
+    json_array_foreach((json_t *)(uintptr_t)list, i, w)
+    {
+        u128 den = (u128)json_integer_value(json_object_get(w, "den")),
+             num = (u128)json_integer_value(json_object_get(w, "num"));
+        for (unsigned d = 0; d < r->dims; d++)
+            if (!strcmp(r->dim[d], verify_text(w, "dim")))
+                r->weight[d] = (uint64_t)(lcm / den * num);
+    }
+}
+
+static int by_remainder(const void *a, const void *b)
+{
+    const struct verify_row *x = *(const struct verify_row *const *)a,
+                            *y = *(const struct verify_row *const *)b;
+    if (x->remainder != y->remainder)
+        return x->remainder > y->remainder ? -1 : 1;
+    return str_cmp(x->account, y->account);
+}
+
+static int check_largest_remainder(struct cmd_ctx *ctx, struct verify_run *r, u128 left)
+{
+    struct verify_row **order = malloc((r->rows + 1) * sizeof *order);
+    uint64_t n = 0;
+    for (uint64_t i = 0; order && i < r->rows; i++)
+        if (r->row[i].score)
+            order[n++] = &r->row[i];
+    if (!order)
+        return cmd_fail(ctx, VERIFY_UNREADABLE, "out of memory");
+    qsort(order, n, sizeof *order, by_remainder);
+    int status = CMD_OK;
+    for (uint64_t i = 0; i < n && status == CMD_OK; i++)
+        if (order[i]->rank != i + 1 || order[i]->rounded != order[i]->floor + (i < left))
+            status = verify_mismatch(ctx, "a row was not rounded by the largest remainder");
+    free(order);
+    return status;
+}
+
+/* Whether s/(2a+1) of x is served before that of y: compares continued fractions, so nothing overflows. */
+static int claim_compare(u128 a, u128 b, u128 c, u128 d)
+{
+    for (;;) {
+        u128 qa = a / b, qc = c / d, ra = a % b, rc = c % d;
+        if (qa != qc)
+            return qa > qc ? 1 : -1;
+        if (ra == 0 || rc == 0)
+            return ra == rc ? 0 : ra ? 1 : -1;
+        a = d, d = ra;
+        u128 t = b;
+        b = rc, c = t;
+    }
+}
+
+/*
+ * Webster's result is the one in which no row's last unit has a weaker claim than some other row's next: the smallest
+ * s/(2a-1) of all is at least the largest s/(2a+1) of all, ties in account order.
+ */
+static int check_webster(struct cmd_ctx *ctx, const struct verify_run *r)
+{
+    const struct verify_row *weakest = NULL, *strongest = NULL;
+    for (uint64_t i = 0; i < r->rows; i++) {
+        const struct verify_row *w = &r->row[i];
+        if (!w->score)
+            continue;
+        if (w->rounded && (!weakest || claim_compare(w->score, 2 * w->rounded - 1, weakest->score,
+                                                     2 * weakest->rounded - 1) <= 0))
+            weakest = w;
+        if (!strongest ||
+            claim_compare(w->score, 2 * w->rounded + 1, strongest->score, 2 * strongest->rounded + 1) > 0)
+            strongest = w;
+    }
+    if (!weakest || !strongest)
+        return CMD_OK;
+    int c = claim_compare(weakest->score, 2 * weakest->rounded - 1, strongest->score,
+                          2 * strongest->rounded + 1);
+    if (c < 0 || (c == 0 && str_cmp(weakest->account, strongest->account) > 0))
+        return verify_mismatch(ctx, "the split is not Webster's");
+    return CMD_OK;
+}
+
+static int check_amounts(struct cmd_ctx *ctx, const struct verify_run *r, u128 *out_dust)
+{
+    const json_t *policy = json_object_get(r->root, "policy");
+    u128 min = verify_amount(policy, "min_payout"), max = verify_amount(policy, "max_payout"), sum = 0;
+    bool has_max = json_object_get(policy, "max_payout") != NULL;
+    *out_dust = 0;
+    for (uint64_t i = 0; i < r->rows; i++) {
+        const struct verify_row *w = &r->row[i];
+        if (i && str_cmp(r->row[i - 1].account, w->account) >= 0)
+            return verify_mismatch(ctx, "accounts do not ascend");
+        if (__builtin_add_overflow(sum, w->amount, &sum))
+            return verify_mismatch(ctx, "the amounts overflow");
+        if (w->flags & 2) {
+            *out_dust = w->amount;
+            if (!str_eq_c(w->account, verify_text(policy, "dust_account")))
+                return verify_mismatch(ctx, "the dust row is not the policy's dust account");
+            continue;
+        }
+        u128 want = has_max && w->rounded > max ? max : w->rounded < min ? 0 : w->rounded;
+        if (w->amount != want)
+            return verify_mismatch(ctx, "a cap or minimum was not applied as the policy says");
+    }
+    return sum == r->pool ? CMD_OK : verify_mismatch(ctx, "payouts and dust do not add up to the pool");
+}
+
+int verify_split(struct cmd_ctx *ctx, struct verify_run *r)
+{
+    const char *rounding = verify_text(json_object_get(r->root, "policy"), "rounding");
+    u128 total = 0, floors = 0, rounded = 0, dust;
+    read_weights(r);
+    for (uint64_t i = 0; i < r->rows; i++) {
+        struct verify_row *w = &r->row[i];
+        if (w->flags & 2)
+            continue;
+        for (unsigned d = 0; d < r->dims; d++)
+            w->score += (u128)w->usage[d] * r->weight[d];
+        if (__builtin_add_overflow(total, w->score, &total))
+            return verify_mismatch(ctx, "the scores overflow");
+    }
+    if (total != r->total)
+        return verify_mismatch(ctx, "the scores do not add up to score_total");
+    for (uint64_t i = 0; i < r->rows && total; i++) {
+        struct verify_row *w = &r->row[i];
+        if (w->flags & 2)
+            continue;
+        divide(r->pool, w->score, total, &w->floor, &w->remainder);
+        floors += w->floor;
+        rounded += w->rounded;
+        if (!strcmp(rounding, "floor") && w->rounded != w->floor)
+            return verify_mismatch(ctx, "a row was not rounded down");
+    }
+    int status = CMD_OK;
+    if (total && !strcmp(rounding, "largest_remainder"))
+        status = check_largest_remainder(ctx, r, r->pool - floors);
+    else if (total && !strcmp(rounding, "webster"))
+        status = rounded == r->pool ? check_webster(ctx, r)
+                                    : verify_mismatch(ctx, "the rounded shares do not add up to the pool");
+    return status == CMD_OK ? check_amounts(ctx, r, &dust) : status;
+}
