@@ -221,7 +221,7 @@ static enum err client_setup(struct net_http_client *c)
         return ERR_NO_MEMORY;
     c->multi = curl_multi_init();
     if (c->multi == NULL)
-        return ERR_NO_MEMORY;
+        return ERR_UNAVAILABLE; /* more likely than no memory: libcurl is not there (rt/late.h) */
     curl_multi_setopt(c->multi, CURLMOPT_SOCKETFUNCTION, watch_socket);
     curl_multi_setopt(c->multi, CURLMOPT_SOCKETDATA, (void *)c);
     curl_multi_setopt(c->multi, CURLMOPT_TIMERFUNCTION, set_timer);

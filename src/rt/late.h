@@ -9,7 +9,8 @@
  *
  * MORE are functions that get an address but whose stubs the caller writes (variadic ones).
  *
- * A library that is not there makes every stub return zero: what begins (a handle, a connection) is NULL then, as it is without memory.
+ * A library that is not there makes every stub return zero: what begins (a handle, a connection) is NULL then, and the caller says
+ * ERR_UNAVAILABLE.
  *
  * Threads     Any. The first call of all loads, and waits for the disk: it belongs where something is set up, not on a hot path.
  * Memory      A loaded library stays.
