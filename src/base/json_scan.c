@@ -4,10 +4,7 @@
  */
 #include "base/json_scan.h"
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
+#include "base/json_plain.h"
 #include "base/siphash.h"
 #include "base/str.h"
 
@@ -81,49 +78,13 @@ enum err json__enter(struct json_in *in)
     return ERR_OK;
 }
 
-#define EACH_BYTE(x) (0x0101010101010101u * (x))
-
-/* High bit set in each byte of w that ends the fast scan: a quote, a backslash, a control character or
- * non-ASCII. */
-static uint64_t special_bytes(uint64_t w)
-{
-    uint64_t quote = w ^ EACH_BYTE('"'), back = w ^ EACH_BYTE('\\');
-    uint64_t control = (w - EACH_BYTE(0x20)) & ~w;
-    return (((quote - EACH_BYTE(1)) & ~quote) | ((back - EACH_BYTE(1)) & ~back) | control | w) &
-           EACH_BYTE(0x80);
-}
-
-/* The first special byte, or a place from which the words of eight go on. */
-static const uint8_t *skip_plain(const uint8_t *p, const uint8_t *end)
-{
-#ifdef __SSE2__
-    while (end - p >= 16) {
-        __m128i w = _mm_loadu_si128((const __m128i *)(const void *)p);
-        __m128i special =
-            _mm_or_si128(_mm_cmpeq_epi8(w, _mm_set1_epi8('"')), _mm_cmpeq_epi8(w, _mm_set1_epi8('\\')));
-        special = _mm_or_si128(special, _mm_cmplt_epi8(w, _mm_set1_epi8(0x20))); /* signed: non-ASCII too */
-        unsigned at = (unsigned)_mm_movemask_epi8(special);
-        if (at)
-            return p + __builtin_ctz(at);
-        p += 16;
-    }
-#endif
-    while (end - p >= 8) {
-        uint64_t special = special_bytes(le64_get(p));
-        if (special) /* borrows can only mark bytes above a real hit, so the lowest one is real */
-            return p + __builtin_ctzll(special) / 8;
-        p += 8;
-    }
-    return p;
-}
-
 /* in->p stands behind the opening quote. Finds the closing one; the text between is *out, as written. */
 static enum err measure(struct json_in *in, struct str *out, bool *out_escaped)
 {
     const uint8_t *p = in->p, *from = p;
     bool escaped = false, ascii = true;
     for (;;) {
-        p = skip_plain(p, in->end);
+        p = json_plain_end(p, in->end);
         if (p == in->end || *p < 0x20) {
             in->p = p;
             return json__fail(in, JSON_SYNTAX);

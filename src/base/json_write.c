@@ -7,6 +7,7 @@
 #include "base/base64.h"
 #include "base/check.h"
 #include "base/hex.h"
+#include "base/json_plain.h"
 #include "base/str.h"
 #include "base/time_fmt.h"
 
@@ -134,10 +135,8 @@ static void put_quoted(struct buf *b, const char *text, size_t n)
 
 static bool is_plain(struct str s)
 {
-    for (size_t i = 0; i < s.n; i++)
-        if (class_of((uint8_t)s.p[i]) != 0)
-            return false;
-    return true;
+    const uint8_t *p = (const uint8_t *)s.p;
+    return json_plain_end(p, p + s.n) == p + s.n;
 }
 
 static void put_text(struct buf *b, struct str s)

@@ -1,5 +1,7 @@
 #include "net/problem.h"
 
+#include "base/json_plain.h"
+
 enum err net_problem_public(enum err e)
 {
     switch ((int)e) {
@@ -42,13 +44,13 @@ static void put_string(struct buf *b, struct str s)
 {
     static const char hex[] = "0123456789abcdef";
     buf_putc(b, '"');
-    size_t from = 0;
-    for (size_t i = 0; i < s.n; i++) {
-        uint8_t c = (uint8_t)s.p[i];
-        if (c >= 0x20 && c != '"' && c != '\\')
+    const uint8_t *from = (const uint8_t *)s.p, *end = from + s.n;
+    for (const uint8_t *p = from; (p = json_plain_end(p, end)) < end; p++) {
+        uint8_t c = *p;
+        if (c >= 0x80)
             continue;
-        buf_put(b, s.p + from, i - from);
-        from = i + 1;
+        buf_put(b, from, (size_t)(p - from));
+        from = p + 1;
         if (c == '"' || c == '\\') {
             buf_putc(b, '\\');
             buf_putc(b, (char)c);
@@ -58,7 +60,7 @@ static void put_string(struct buf *b, struct str s)
             buf_putc(b, hex[c & 15]);
         }
     }
-    buf_put(b, s.p + from, s.n - from);
+    buf_put(b, from, (size_t)(end - from));
     buf_putc(b, '"');
 }
 

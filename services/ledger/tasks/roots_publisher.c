@@ -81,9 +81,10 @@ static enum err range_add(struct group_accounts *g, struct range r)
     return ERR_OK;
 }
 
-static enum err range_begin(struct group_accounts *g, struct range *r, uint64_t seq)
+/* `room` names, not cleared: with as many as a range may have, clearing would cost every commit more than its accounts do. */
+static enum err range_begin(struct group_accounts *g, struct range *r, uint64_t seq, size_t room)
 {
-    *r = (struct range){seq, seq - 1, arena_array(&g->arena, RANGE_ROOM, sizeof *r->accounts), 0};
+    *r = (struct range){seq, seq - 1, arena_alloc(&g->arena, room * sizeof *r->accounts), 0};
     return r->accounts == NULL ? ERR_NO_MEMORY : ERR_OK;
 }
 
@@ -99,7 +100,7 @@ static enum err range_room(struct group_accounts *g, struct range *r, size_t n)
     if (r->n == 0 || (r->n <= ACCOUNTS_MAX / 2 && r->n + 2 * n <= ACCOUNTS_MAX))
         return ERR_OK;
     enum err err = range_add(g, *r);
-    return err == ERR_OK ? range_begin(g, r, r->seq_end + 1) : err;
+    return err == ERR_OK ? range_begin(g, r, r->seq_end + 1, RANGE_ROOM) : err;
 }
 
 static enum err range_take(struct group_accounts *g, struct range *r, const struct core_record *rec)
@@ -143,7 +144,7 @@ static enum err collect(struct publisher *p, const struct ledger_group_row *row,
         store_journal_read(p->l->sink->journal, (struct store_pos){row->segment, row->offset}, &b, &f);
     struct bytes rest = err == ERR_OK ? f.payload : bytes_of(NULL, 0);
     if (err == ERR_OK)
-        err = range_begin(g, &r, first_seq);
+        err = range_begin(g, &r, first_seq, RANGE_ROOM);
     while (err == ERR_OK && rest.n > 0) {
         struct core_record rec;
         err = ledger_record_parse(rest, &rec);
@@ -183,7 +184,7 @@ static void accounts_from_event(struct publisher *p, const struct ledger_group_e
         return;
     struct group_accounts *g = accounts_begin(p, ev->group_no);
     struct range r;
-    if (range_begin(g, &r, ev->seq_start) != ERR_OK)
+    if (range_begin(g, &r, ev->seq_start, ev->n_rows) != ERR_OK)
         return;
     r.seq_end = ev->seq_end;
     for (uint32_t i = 0; i < ev->n_rows; i++)

@@ -22,27 +22,27 @@ struct wallet_idem_name wallet_idem_name(const char *idem_id, const char *txid)
     return (struct wallet_idem_name){key128_of(raw), wallet_txid_key(str_from_c(txid))};
 }
 
-static void place(struct str written, const char *member, struct str value, uint16_t *out_at,
-                  uint16_t *out_n)
+/* A member of the receipt that begins at `at`; where the next one does. */
+static size_t place(struct str written, size_t at, const char *name, struct str value, uint16_t *out_at,
+                    uint16_t *out_n)
 {
-    char quoted[16];
-    *out_at = *out_n = 0;
     if (!value.n)
-        return;
-    size_t n = strlen(member);
-    memcpy(quoted, member, n);
-    const char *at = memmem(written.p, written.n, quoted, n);
-    CHECK(at && memcmp(at + n, value.p, value.n) == 0);
-    *out_at = (uint16_t)(at - written.p + (ptrdiff_t)n);
+        return at;
+    at += strlen(name);
+    CHECK(at + value.n < written.n && memcmp(written.p + at, value.p, value.n) == 0);
+    *out_at = (uint16_t)at;
     *out_n = (uint16_t)value.n;
+    return at + value.n + 1; /* the closing quote */
 }
 
+/* Its first members are always these, and none of their values needs an escape. */
 void wallet_sides_of(const struct wallet_receipt *r, struct str written, struct wallet_sides *out)
 {
+    size_t at = strlen("{\"txid\":\"\",\"op\":\"\"") + strlen(r->txid) + strlen(wallet_kind_name(r->kind));
     *out = (struct wallet_sides){.kind = r->kind, .amount = r->amount};
-    place(written, "\"from\":\"", r->from, &out->from, &out->from_n);
-    place(written, "\"to\":\"", r->to, &out->to, &out->to_n);
-    place(written, "\"asset\":\"", r->asset, &out->asset, &out->asset_n);
+    at = place(written, at, ",\"from\":\"", r->from, &out->from, &out->from_n);
+    at = place(written, at, ",\"to\":\"", r->to, &out->to, &out->to_n);
+    place(written, at, ",\"asset\":\"", r->asset, &out->asset, &out->asset_n);
 }
 
 enum err wallet_idem_init(struct wallet_idem *s, size_t bytes_max)
@@ -146,13 +146,15 @@ enum err wallet_idem_claim(struct wallet_idem *s, const struct wallet_idem_name 
     return ERR_OK;
 }
 
-static void insert_done(struct wallet_idem *s, const struct wallet_idem_name *name, struct str receipt,
-                        struct str asked, const struct wallet_sides *sides, int64_t now_ns)
+/* NULL without memory. */
+static struct wallet_idem_entry *done_new(const struct wallet_idem_name *name, struct str receipt,
+                                          struct str asked, const struct wallet_sides *sides,
+                                          int64_t now_ns)
 {
     CHECK(receipt.n <= UINT16_MAX && asked.n <= UINT16_MAX);
     struct wallet_idem_entry *e = malloc(sizeof *e + receipt.n + asked.n);
     if (!e)
-        return;
+        return NULL;
     *e = (struct wallet_idem_entry){.name = *name,
                                     .done_ns = now_ns,
                                     .sides = *sides,
@@ -161,10 +163,12 @@ static void insert_done(struct wallet_idem *s, const struct wallet_idem_name *na
     memcpy(e->receipt, receipt.p, receipt.n);
     if (asked.n)
         memcpy(e->receipt + receipt.n, asked.p, asked.n);
-    if (add(s, e) != ERR_OK) {
-        free(e);
-        return;
-    }
+    return e;
+}
+
+/* It is in the maps: it counts from now on, and pushes others out. */
+static void done_counts(struct wallet_idem *s, struct wallet_idem_entry *e)
+{
     lru_push(s, e);
     s->bytes += cost(e);
     while (s->bytes > s->bytes_max && s->oldest) {
@@ -185,9 +189,19 @@ void wallet_idem_done(struct wallet_idem *s, const struct wallet_idem_name *name
                       struct str receipt, struct str asked, const struct wallet_sides *sides,
                       int64_t now_ns)
 {
-    struct wallet_idem_name own = *name;
-    forget(s, owned(s, &own, owner));
-    insert_done(s, &own, receipt, asked, sides, now_ns);
+    struct wallet_idem_entry *open = owned(s, name, owner);
+    struct wallet_idem_entry *e = done_new(name, receipt, asked, sides, now_ns);
+    void *by_key, *by_txid;
+    if (!e) {
+        forget(s, open);
+        return;
+    }
+    /* In the place of the open one: nothing grows, nothing can fail. */
+    CHECK(map128_put(&s->by_key, e->name.key, e, &by_key) == ERR_OK && by_key == open);
+    CHECK(map128_put(&s->by_txid, e->name.txid, e, &by_txid) == ERR_OK && by_txid == open);
+    s->open--;
+    free(open);
+    done_counts(s, e);
 }
 
 struct wallet_idem_entry *wallet_idem_again(struct wallet_idem *s, struct key128 key, enum wallet_kind kind,
@@ -208,8 +222,15 @@ void wallet_idem_drop(struct wallet_idem *s, const struct wallet_idem_name *name
 void wallet_idem_learn(struct wallet_idem *s, const struct wallet_idem_name *name, struct str receipt,
                        const struct wallet_sides *sides, int64_t now_ns)
 {
-    if (!map128_get(&s->by_key, name->key))
-        insert_done(s, name, receipt, str_of(NULL, 0), sides, now_ns);
+    if (map128_get(&s->by_key, name->key))
+        return;
+    struct wallet_idem_entry *e = done_new(name, receipt, str_of(NULL, 0), sides, now_ns);
+    if (!e)
+        return;
+    if (add(s, e) == ERR_OK)
+        done_counts(s, e);
+    else
+        free(e);
 }
 
 struct wallet_idem_entry *wallet_idem_find_tx(struct wallet_idem *s, struct key128 txid)

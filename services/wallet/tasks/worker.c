@@ -8,10 +8,10 @@
  *
  * Everything it knows lies in struct wallet_worker, so a restarted worker goes on where the last one stopped.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
+#include "base/str.h"
 #include "services/wallet/core/verdict.h"
 #include "services/wallet/tasks/ledger_words.h"
 #include "services/wallet/wallet.h"
@@ -29,8 +29,12 @@ static struct str chain_name(const struct wallet_job *j, char room[WALLET_CHAIN_
 {
     if (!wallet_kind_has_nonce(j->op.kind))
         return str_of(j->txid, WALLET_TXID_CHARS - 1);
-    int n = snprintf(room, WALLET_CHAIN_NAME_MAX + 1, "%.*s#%u", STR_ARG(j->op.from), j->op.lane);
-    return str_of(room, (size_t)n);
+    size_t n = j->op.from.n;
+    CHECK(n + 1 + 5 <= WALLET_CHAIN_NAME_MAX && j->op.lane <= UINT16_MAX);
+    memcpy(room, j->op.from.p, n);
+    room[n++] = '#';
+    n += str_format_u64(j->op.lane, room + n);
+    return str_of(room, n);
 }
 
 static void take_in(struct wallet_worker *k, struct wallet_job *j)
