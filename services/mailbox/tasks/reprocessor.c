@@ -45,7 +45,8 @@ static enum err ask(struct ask *a, struct rt_task *self, struct rng *rng) RT_BLO
             return ERR_DRAINING;
         if (why == MAILBOX_WHY_ELSEWHERE)
             return ERR_NOT_OWNER;
-        obs_counter_inc(obs_counter_nth(l->mb->m[MAILBOX_M_backoff_retries], 1));
+        obs_counter_inc(OBS_COUNTER_OF(l->mb->m[MAILBOX_M_backoff_retries],
+                                       a->job.kind == MAILBOX_JOB_PURGE ? "purge" : "reprocess"));
         if (rt_task_sleep(self, deadline_in_ms((int64_t)rng_below(rng, (uint64_t)most + 1))) != ERR_OK)
             return ERR_DRAINING;
         most = most < 500 ? most * 2 : 500;
