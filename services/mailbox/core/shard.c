@@ -8,8 +8,8 @@
  *                 └─────────────────── reprocess ────────────────┘
  *
  * set_state() is the only writer of a state and keeps the counts of shard, topic and segment in step, so that
- * mailbox_shard_check() can recount everything and compare. Settling is in settle.c, time in expire.c, waiting in park.c,
- * recovery in replay.c.
+ * mailbox_shard_check() can recount everything and compare. Sending is in send.c, leasing in lease.c, the queues of a topic in
+ * queue.c, settling in settle.c, time in expire.c, waiting in park.c, recovery in replay.c.
  */
 #include <stdlib.h>
 
@@ -178,113 +178,6 @@ void mailbox_shard__set_place(struct mailbox_shard *s, uint32_t i, uint32_t segm
     account(s, e, 1);
 }
 
-/* ---- queues ---- */
-
-void mailbox_shard__fifo_push(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t i)
-{
-    struct mailbox_entry *e = ENTRY(s, i);
-    e->left = e->right = 0;
-    if (t->fifo_tail)
-        ENTRY(s, t->fifo_tail)->right = i;
-    else
-        t->fifo_head = i;
-    t->fifo_tail = i;
-}
-
-/* Top-down skew heap: no balance is stored, and merging is a loop, so depth costs no stack. */
-static uint32_t heap_merge(struct mailbox_shard *s, uint32_t a, uint32_t b)
-{
-    uint32_t root = 0, *link = &root;
-    while (a && b) {
-        if (ENTRY(s, b)->topic_seq < ENTRY(s, a)->topic_seq) {
-            uint32_t swap = a;
-            a = b;
-            b = swap;
-        }
-        struct mailbox_entry *e = ENTRY(s, a);
-        uint32_t rest = e->right;
-        *link = a;
-        e->right = e->left;
-        link = &e->left;
-        a = rest;
-    }
-    *link = a ? a : b;
-    return root;
-}
-
-void mailbox_shard__heap_push(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t i)
-{
-    struct mailbox_entry *e = ENTRY(s, i);
-    e->left = e->right = 0;
-    t->heap = heap_merge(s, t->heap, i);
-}
-
-static uint32_t heap_pop(struct mailbox_shard *s, struct mailbox_topic *t)
-{
-    uint32_t i = t->heap;
-    struct mailbox_entry *e = ENTRY(s, i);
-    t->heap = heap_merge(s, e->left, e->right);
-    e->left = e->right = 0;
-    return i;
-}
-
-static void forget_later(struct mailbox_shard *s, uint32_t i)
-{
-    struct mailbox_entry *e = ENTRY(s, i);
-    if (e->due <= s->now.mono_us)
-        mailbox_shard__free(s, i);
-    else if (e->due != INT64_MAX)
-        mailbox_wheel_add(&s->forget, i);
-}
-
-uint32_t mailbox_shard__ready_head(struct mailbox_shard *s, struct mailbox_topic *t)
-{
-    while (t->heap && (ENTRY(s, t->heap)->flags & MAILBOX_F_GHOST)) {
-        uint32_t i = heap_pop(s, t);
-        ENTRY(s, i)->flags &= (uint8_t)~MAILBOX_F_GHOST & 31;
-        forget_later(s, i);
-    }
-    if (!t->heap)
-        return t->fifo_head;
-    if (!t->fifo_head)
-        return t->heap;
-    return ENTRY(s, t->heap)->topic_seq < ENTRY(s, t->fifo_head)->topic_seq ? t->heap : t->fifo_head;
-}
-
-void mailbox_shard__ready_pop(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t i)
-{
-    if (i == t->heap) {
-        heap_pop(s, t);
-        return;
-    }
-    CHECK(i == t->fifo_head);
-    struct mailbox_entry *e = ENTRY(s, i);
-    t->fifo_head = e->right;
-    if (!t->fifo_head)
-        t->fifo_tail = 0;
-    e->right = 0;
-}
-
-void mailbox_shard__dlq_push(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t i)
-{
-    struct mailbox_entry *e = ENTRY(s, i);
-    e->left = t->dlq_tail;
-    e->right = 0;
-    if (t->dlq_tail)
-        ENTRY(s, t->dlq_tail)->right = i;
-    else
-        t->dlq_head = i;
-    t->dlq_tail = i;
-}
-
-void mailbox_shard__dlq_remove(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t i)
-{
-    struct mailbox_entry *e = ENTRY(s, i);
-    *(e->left ? &ENTRY(s, e->left)->right : &t->dlq_head) = e->right;
-    *(e->right ? &ENTRY(s, e->right)->left : &t->dlq_tail) = e->left;
-    e->left = e->right = 0;
-}
-
 /* ---- windows ---- */
 
 /*
@@ -326,6 +219,15 @@ void mailbox_shard__free(struct mailbox_shard *s, uint32_t i)
     mailbox_shard__topic_unused(s, t);
 }
 
+void mailbox_shard__forget_later(struct mailbox_shard *s, uint32_t i)
+{
+    struct mailbox_entry *e = ENTRY(s, i);
+    if (e->due <= s->now.mono_us)
+        mailbox_shard__free(s, i);
+    else if (e->due != INT64_MAX)
+        mailbox_wheel_add(&s->forget, i);
+}
+
 void mailbox_shard__topic_unused(struct mailbox_shard *s, struct mailbox_topic *t)
 {
     if (t->count[MAILBOX_READY] + t->count[MAILBOX_DELAYED] + t->count[MAILBOX_LEASED] +
@@ -348,7 +250,7 @@ void mailbox_shard__to_done(struct mailbox_shard *s, uint32_t i, bool acked, boo
     if (in_heap)
         e->flags = (e->flags | MAILBOX_F_GHOST) & 31;
     else
-        forget_later(s, i);
+        mailbox_shard__forget_later(s, i);
 }
 
 /* ---- records ---- */
@@ -363,6 +265,29 @@ void mailbox_shard__wrote(struct mailbox_shard *s, enum err e, bool flush)
     s->must_flush |= flush;
     if (s->lazy_since_us == INT64_MAX)
         s->lazy_since_us = s->now.mono_us;
+}
+
+enum err mailbox_shard__pending_reserve(struct mailbox_shard *s)
+{
+    if (s->pending_n < s->pending_cap)
+        return ERR_OK;
+    uint32_t cap = s->pending_cap ? s->pending_cap * 2 : 256;
+    struct mailbox_pending *wider = realloc(s->pending, cap * sizeof *wider);
+    if (!wider)
+        return ERR_NO_MEMORY;
+    s->pending = wider;
+    s->pending_cap = cap;
+    return ERR_OK;
+}
+
+void mailbox_shard__name_topic(struct mailbox_shard *s, struct mailbox_topic *t)
+{
+    struct mailbox_rec_topic r = {t->chain_id, t->created_ms, t->topic_seq, t->chain,
+                                  mailbox_topic_name(t)};
+    if (t->scope == s->scope)
+        return;
+    mailbox_shard__wrote(s, mailbox_rec_put_topic(&s->group, t->id, &r), true);
+    t->scope = s->scope;
 }
 
 void mailbox_shard_committed(struct mailbox_shard *s, uint32_t segment, uint64_t payload_offset)
@@ -401,305 +326,6 @@ void mailbox_shard__event(struct mailbox_shard *s, enum mailbox_event_kind kind,
     memcpy(ev->topic, name.p, ev->topic_len);
     ev->msg_id = i ? ENTRY(s, i)->msg_id : (struct uuid){{0}};
     ev->attempt = i ? ENTRY(s, i)->attempt : 0;
-}
-
-/* ---- send ---- */
-
-enum err mailbox_shard__pending_reserve(struct mailbox_shard *s)
-{
-    if (s->pending_n < s->pending_cap)
-        return ERR_OK;
-    uint32_t cap = s->pending_cap ? s->pending_cap * 2 : 256;
-    struct mailbox_pending *wider = realloc(s->pending, cap * sizeof *wider);
-    if (!wider)
-        return ERR_NO_MEMORY;
-    s->pending = wider;
-    s->pending_cap = cap;
-    return ERR_OK;
-}
-
-/* The live entry of this key, or 0; an entry whose window has just ended gives the key up. */
-static uint32_t find_key(struct mailbox_shard *s, const struct mailbox_digest *d)
-{
-    uint32_t i = mailbox_index_find(&s->by_key, d->b);
-    if (!i)
-        return 0;
-    struct mailbox_entry *e = ENTRY(s, i);
-    if (e->state != MAILBOX_DONE || e->due > s->now.mono_us)
-        return i;
-    if (e->flags & MAILBOX_F_GHOST) {
-        mailbox_index_remove(&s->by_key, i);
-        e->flags = (e->flags | MAILBOX_F_KEYLESS) & 31;
-    } else {
-        mailbox_wheel_remove(&s->forget, i);
-        mailbox_shard__free(s, i);
-    }
-    return 0;
-}
-
-void mailbox_shard__name_topic(struct mailbox_shard *s, struct mailbox_topic *t)
-{
-    struct mailbox_rec_topic r = {t->chain_id, t->created_ms, t->topic_seq, t->chain,
-                                  mailbox_topic_name(t)};
-    if (t->scope == s->scope)
-        return;
-    mailbox_shard__wrote(s, mailbox_rec_put_topic(&s->group, t->id, &r), true);
-    t->scope = s->scope;
-}
-
-static enum err topic_for_send(struct mailbox_shard *s, const struct mailbox_send *in,
-                               struct mailbox_sent *out, struct mailbox_topic **out_topic)
-{
-    struct mailbox_topic *t = mailbox_topics_find(&s->topics, in->topic_hash, in->topic);
-    if (t && t->id) {
-        *out_topic = t;
-        return ERR_OK;
-    }
-    if (!t) {
-        if (s->topics.count >= s->rules->max_topics) {
-            out->refusal = MAILBOX_REFUSED_TOPICS;
-            return ERR_BUSY;
-        }
-        enum err e = mailbox_topics_add(&s->topics, in->topic_hash, in->topic, 0, &t);
-        if (e != ERR_OK)
-            return e;
-    } else {
-        enum err e = mailbox_topics_born(&s->topics, t);
-        if (e != ERR_OK)
-            return e;
-    }
-    uint8_t random[10];
-    rng_bytes(&s->rng, random, sizeof random);
-    t->policy = mailbox_policy_match(&s->rules->policies, in->topic);
-    t->created_ms = s->now.wall_ms;
-    t->chain_id = uuid_v7((int64_t)s->now.wall_ms, random);
-    mailbox_chain_genesis(in->topic, &t->chain_id, &t->chain);
-    t->scope = UINT64_MAX;
-    mailbox_shard__name_topic(s, t);
-    mailbox_shard__event(s, MAILBOX_EV_TOPIC_CREATED, t, 0, 0);
-    *out_topic = t;
-    return ERR_OK;
-}
-
-/* The random part of ids is drawn a few sends ahead, so that the place in the index is in the cache when the id is used. */
-static uint64_t random_for_id(struct mailbox_shard *s)
-{
-    uint32_t at = s->ids_at++, half = (at + MAILBOX_IDS_AHEAD / 2) % MAILBOX_IDS_AHEAD;
-    uint64_t *next = &s->ids_ahead[at % MAILBOX_IDS_AHEAD], random = *next;
-    *next = rng_u64(&s->rng);
-    mailbox_index_prefetch_place(&s->by_id,
-                                 mailbox_id_make(0, 0, *next).b); /* its last eight bytes decide */
-    mailbox_index_prefetch(&s->by_id, mailbox_id_make(0, 0, s->ids_ahead[half]).b);
-    return random;
-}
-
-static struct uuid fresh_id(struct mailbox_shard *s, uint64_t ts_ms, uint16_t bucket)
-{
-    struct uuid id;
-    do
-        id = mailbox_id_make(ts_ms, bucket, random_for_id(s));
-    while (mailbox_index_find(&s->by_id, id.b));
-    return id;
-}
-
-static void append_enq(struct mailbox_shard *s, struct mailbox_topic *t, const struct mailbox_send *in,
-                       uint32_t i, uint64_t not_before_ms, struct mailbox_sent *out)
-{
-    struct mailbox_entry *e = ENTRY(s, i);
-    struct mailbox_link link = {.prev = t->chain,
-                                .payload_hash = in->payload_hash,
-                                .attrs_hash = in->attrs_hash,
-                                .topic = in->topic,
-                                .idem_key = in->idem_key,
-                                .msg_id = e->msg_id,
-                                .topic_seq = e->topic_seq,
-                                .ts_ms = out->ts_ms,
-                                .not_before_ms = not_before_ms};
-    mailbox_chain_next(&link, &out->chain);
-    struct mailbox_rec_enq r = {.msg_id = e->msg_id,
-                                .topic_seq = e->topic_seq,
-                                .ts_ms = out->ts_ms,
-                                .not_before_ms = not_before_ms,
-                                .payload_hash = in->payload_hash,
-                                .chain_prev = t->chain,
-                                .chain = out->chain,
-                                .idem_key = in->idem_key,
-                                .corr_id = in->corr_id,
-                                .attrs = in->attrs,
-                                .payload = in->payload};
-    size_t at = s->group.n;
-    mailbox_shard__wrote(s, mailbox_rec_put_enq(&s->group, t->id, &r), true);
-    e->offset8 = (uint32_t)(at / 8);
-    e->length64 = (uint16_t)((mailbox_rec_enq_bytes(&r) + 63) / 64);
-    s->pending[s->pending_n++] = (struct mailbox_pending){i, (uint32_t)at};
-    t->chain = out->chain;
-}
-
-enum err mailbox_shard_send(struct mailbox_shard *s, struct mailbox_now now, const struct mailbox_send *in,
-                            struct mailbox_sent *out_sent)
-{
-    struct mailbox_sent out = {0};
-    struct mailbox_topic *t;
-    uint32_t i;
-
-    CHECK(!s->readonly && !mailbox_shard_group_full(s));
-    s->now = now;
-    if ((i = find_key(s, &in->digest)) != 0) {
-        struct mailbox_entry *e = ENTRY(s, i);
-        out = (struct mailbox_sent){.duplicate = true,
-                                    .entry = i,
-                                    .msg_id = e->msg_id,
-                                    .topic_seq = e->topic_seq,
-                                    .ts_ms = mailbox_id_ts_ms(&e->msg_id)};
-        mailbox_shard__stats(s, mailbox_shard__topic(s, e))->duplicates++;
-        *out_sent = out;
-        return ERR_OK;
-    }
-    if (s->no_room || s->slabs.live >= s->rules->index_max) {
-        out_sent->refusal = s->no_room ? MAILBOX_REFUSED_DISK : MAILBOX_REFUSED_MESSAGES;
-        return ERR_BUSY;
-    }
-    enum err err = mailbox_shard__pending_reserve(s);
-    if (err == ERR_OK)
-        err = topic_for_send(s, in, out_sent, &t);
-    if (err == ERR_OK)
-        err = mailbox_slabs_alloc(&s->slabs, &i);
-    if (err != ERR_OK)
-        return err;
-
-    struct mailbox_entry *e = ENTRY(s, i);
-    out.ts_ms = now.wall_ms > s->last_ts_ms ? now.wall_ms : s->last_ts_ms;
-    e->msg_id = fresh_id(s, out.ts_ms, t->bucket);
-    e->digest = in->digest;
-    e->topic = t->slot;
-    e->topic_seq = t->topic_seq + 1;
-    e->accept_ms32 = (uint32_t)(uint64_t)(now.mono_us / 1000);
-    e->segment = MAILBOX_SEGMENT_PENDING;
-    if ((err = mailbox_index_add(&s->by_id, i)) == ERR_OK &&
-        (err = mailbox_index_add(&s->by_key, i)) != ERR_OK)
-        mailbox_index_remove(&s->by_id, i);
-    if (err != ERR_OK) {
-        e->state = MAILBOX_READY; /* only so that the slab takes it back */
-        mailbox_slabs_free(&s->slabs, i);
-        return err;
-    }
-    mailbox_shard__name_topic(s, t);
-    s->last_ts_ms = out.ts_ms;
-    t->topic_seq++;
-    t->enqueued++;
-    t->last_send_ms = out.ts_ms;
-    uint64_t delay_ms = in->delay_ms, not_before_ms = 0;
-    if (in->deliver_at_ms > now.wall_ms)
-        delay_ms = in->deliver_at_ms - now.wall_ms;
-    if (delay_ms)
-        not_before_ms = now.wall_ms + delay_ms;
-    append_enq(s, t, in, i, not_before_ms, &out);
-    if (delay_ms) {
-        e->due = now.mono_us + (int64_t)delay_ms * 1000;
-        mailbox_shard__set_state(s, i, MAILBOX_DELAYED);
-        mailbox_wheel_add(&s->timers, i);
-    } else {
-        e->due = now.mono_us;
-        mailbox_shard__set_state(s, i, MAILBOX_READY);
-        mailbox_shard__fifo_push(s, t, i);
-        mailbox_shard__mark_dirty(s, t);
-    }
-    mailbox_shard__stats(s, t)->enqueued++;
-    out.entry = i;
-    out.msg_id = e->msg_id;
-    out.topic_seq = e->topic_seq;
-    *out_sent = out;
-    return ERR_OK;
-}
-
-/* ---- receive ---- */
-
-bool mailbox_shard__outstayed(const struct mailbox_shard *s, const struct mailbox_entry *e)
-{
-    return s->now.mono_us - e->due > (int64_t)s->rules->retention_ready_ms * 1000;
-}
-
-/* The next message of the topic that may be delivered, taken out of its queue; what may not be goes to the DLQ. */
-static uint32_t take_next(struct mailbox_shard *s, struct mailbox_topic *t, int64_t *room_bytes, bool first,
-                          bool *fresh)
-{
-    for (;;) {
-        uint32_t i = mailbox_shard__ready_head(s, t);
-        if (!i)
-            return 0;
-        struct mailbox_entry *e = ENTRY(s, i);
-        if (mailbox_shard__outstayed(s, e)) {
-            mailbox_shard__ready_pop(s, t, i);
-            mailbox_shard__fail(s, i, MAILBOX_CAUSE_RETENTION, STR(""), MAILBOX_TO_DLQ, 0);
-            continue;
-        }
-        if (e->tries >= mailbox_shard_policy(s, t)->max_attempts || e->attempt == UINT16_MAX) {
-            mailbox_shard__ready_pop(s, t, i);
-            mailbox_shard__fail(s, i, MAILBOX_CAUSE_LEASE_EXPIRED, STR(""), MAILBOX_TO_DLQ, 0);
-            continue;
-        }
-        if (!first && *room_bytes < (int64_t)e->length64 * 64)
-            return 0;
-        *room_bytes -= (int64_t)e->length64 * 64;
-        *fresh = i == t->fifo_head;
-        mailbox_shard__ready_pop(s, t, i);
-        return i;
-    }
-}
-
-static void note_delivery(struct mailbox_shard *s, struct mailbox_topic *t, const struct mailbox_entry *e,
-                          bool fresh)
-{
-    struct mailbox_class_stats *st = mailbox_shard__stats(s, t);
-    st->delivered++;
-    if (e->attempt > 1) {
-        st->redelivered++;
-        t->redelivered++;
-    } else if (e->topic_seq > t->first_max) {
-        t->first_max = e->topic_seq;
-    } else if (fresh && t->first_max - e->topic_seq > s->reorder_depth_max) {
-        s->reorder_depth_max = t->first_max - e->topic_seq;
-    }
-}
-
-uint32_t mailbox_shard_lease(struct mailbox_shard *s, struct mailbox_now now, const struct mailbox_want *w,
-                             uint32_t *out_entries)
-{
-    struct mailbox_topic *t = w->topic;
-    int64_t room = w->max_bytes;
-    uint32_t n = 0;
-
-    CHECK(!s->readonly);
-    s->now = now;
-    if (mailbox_shard_policy(s, t)->ordered && t->blocking)
-        return 0;
-    while (n < w->max) {
-        bool fresh;
-        uint32_t i = take_next(s, t, &room, n == 0, &fresh);
-        if (!i)
-            break;
-        struct mailbox_entry *e = ENTRY(s, i);
-        e->attempt++;
-        e->tries++;
-        note_delivery(s, t, e, fresh);
-        e->due = now.mono_us + w->visibility_us;
-        e->stream = w->stream;
-        if (w->stream)
-            s->streams[w->stream].outstanding++;
-        mailbox_shard__set_state(s, i, MAILBOX_LEASED);
-        mailbox_wheel_add(&s->timers, i);
-        mailbox_shard__wrote(s, mailbox_rec_put_lease(&s->group, t->id, &e->msg_id, e->attempt, e->tries),
-                             true);
-        out_entries[n++] = i;
-    }
-    return n;
-}
-
-bool mailbox_shard_has_ready(struct mailbox_shard *s, struct mailbox_topic *t)
-{
-    if (mailbox_shard_policy(s, t)->ordered && t->blocking)
-        return false;
-    return mailbox_shard__ready_head(s, t) != 0;
 }
 
 /* ---- checking ---- */

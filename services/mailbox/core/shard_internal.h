@@ -25,6 +25,7 @@ uint32_t mailbox_shard__ready_head(struct mailbox_shard *s,
 void mailbox_shard__ready_pop(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t i);
 void mailbox_shard__dlq_push(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t i);
 void mailbox_shard__dlq_remove(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t i);
+void mailbox_shard__forget_later(struct mailbox_shard *s, uint32_t i); /* a DONE one, at its due */
 void mailbox_shard__to_done(struct mailbox_shard *s, uint32_t i, bool acked, bool in_heap);
 void mailbox_shard__mark_dirty(struct mailbox_shard *s, struct mailbox_topic *t);
 void mailbox_shard__credit_back(struct mailbox_shard *s, uint32_t i);
