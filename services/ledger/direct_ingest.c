@@ -199,7 +199,7 @@ static void ingest_answer(struct ledger_job *job) RT_BLOCKS
         if (job->err == ERR_OUTCOME_UNKNOWN)
             reply.a.outcome = LEDGER_UNKNOWN;
     } else {
-        struct ledger_result *v = arena_array(&job->arena, job->n_units, sizeof *v);
+        struct ledger_result *v = arena_alloc(&job->arena, job->n_units * sizeof *v);
         for (uint32_t i = 0; v != NULL && i < job->n_units; i++)
             result_out(job, &job->units[i], &v[i]);
         reply.results = v;

@@ -18,8 +18,7 @@ struct wallet_job *wallet_job_new(struct wallet *w)
     rt_lock_release(&w->jobs_lock);
     if (!j)
         return NULL;
-    /* The answers are large and written before they are read. */
-    memset(j, 0, offsetof(struct wallet_job, answer));
+    memset(j, 0, offsetof(struct wallet_job, text));
     memset(&j->sides, 0, sizeof *j - offsetof(struct wallet_job, sides));
     j->answer.details_n = j->answer.body_n = j->kept.details_n = j->kept.body_n = 0;
     j->magic = WALLET_JOB_MAGIC;

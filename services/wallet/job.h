@@ -109,8 +109,6 @@ struct wallet_job {
     struct money amount; /* that the reservations are for */
     struct wallet_reservation daily[WALLET_RESERVATIONS_MAX];
     size_t n_daily;
-    char text[WALLET_JOB_TEXT];
-    char asked[WALLET_ASKED_MAX]; /* the body */
     size_t asked_n;
 
     struct wallet_trace trace;
@@ -130,7 +128,12 @@ struct wallet_job {
     uint64_t not_after_ms;
     enum err retry_reason;
     struct wallet_said said;
+
+    /* Large, and written before they are read: what a new job does not clear ends with them. */
+    char text[WALLET_JOB_TEXT];   /* what op, hold, tenant, key and corr_id point into */
+    char asked[WALLET_ASKED_MAX]; /* the body */
     struct wallet_answer answer, kept;
+
     struct wallet_sides sides;
 
     /* The resolver's, while it has it. */
