@@ -274,8 +274,10 @@ void ledger_direct__ingest(struct ledger_client *c, const struct ledger_ingest *
     enum err err = call == NULL              ? ERR_BUSY
                    : atomic_load(&d->closed) ? ERR_CLOSED
                                              : ledger_direct__cap(d, &cap);
-    if (err == ERR_OK && (job = ledger_job_take(&l->jobs, l)) == NULL)
+    if (err == ERR_OK && (job = ledger_job_take(&l->jobs, l)) == NULL) {
+        obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "inflight"));
         err = ERR_BUSY;
+    }
     if (err == ERR_OK) {
         job->cap = cap;
         cap = NULL;
@@ -297,6 +299,8 @@ void ledger_direct__ingest(struct ledger_client *c, const struct ledger_ingest *
         };
         err = copy_units(job, rq);
     }
+    if (err != ERR_OK && err != ERR_CLOSED)
+        ledger_refused(l, err);
     if (err == ERR_OK) {
         atomic_fetch_add(&d->open_calls, 1);
         wait_begin(d, call);

@@ -396,6 +396,8 @@ static void without_a_free_job_a_request_is_refused_as_inflight(void **state)
     send_one(&p, 0);
     assert_true(atomic_load(&p.done));
     assert_int_equal(p.err, ERR_BUSY);
+    assert_int_equal((int)ledger_rig_metric(&rig, "busy_rejections_total", "q=\"inflight\""), 2);
+    assert_int_equal((int)ledger_rig_metric(&rig, "rejected_total", "reason=\"busy\""), 2);
     for (struct ledger_job *next; held != NULL; held = next) {
         next = held->next;
         ledger_job_free(held);
