@@ -78,6 +78,17 @@ static uint64_t counted(struct fixture *f, enum rewarder_metric m, const char *l
     return label ? obs_counter_value(OBS_COUNTER_OF(fam, label)) : obs_counter_value(obs_counter(fam));
 }
 
+/* Counted a moment after the state is seen. */
+static void await_counted(struct fixture *f, enum rewarder_metric m, const char *label,
+                          uint64_t n) RT_BLOCKS
+{
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    while (counted(f, m, label) != n)
+        if (deadline_passed(by))
+            fail_msg("%s is %llu, not %llu", label, (unsigned long long)counted(f, m, label),
+                     (unsigned long long)n);
+}
+
 static bool ready(struct fixture *f) RT_BLOCKS
 {
     struct answer a;
@@ -321,6 +332,8 @@ static void an_overflowing_epoch_is_quarantined_without_a_call_to_the_ledger(voi
     o = await_state(f, "e1", "quarantined");
     assert_string_equal(text(json_object_get(o, "quarantine"), "kind"), "overflow");
     json_decref(o);
+    await_counted(f, REWARDER_M_quarantine, "e1", 1);
+    await_counted(f, REWARDER_M_invariant, "overflow", 1);
     json_decref(post(f, "/rewarder/epochs/e1/emit", "{}", 409));
     o = post(f, "/rewarder/epochs/e1/release", "{\"action\":\"resume\",\"reason\":\"please\"}", 409);
     json_decref(o);
