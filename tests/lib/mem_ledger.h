@@ -23,6 +23,7 @@ enum mem_fault {
     MEM_GARBLE,      /* ANSWERED with too few results; it was carried out */
     MEM_DOWN,        /* REFUSED: connection refused */
     MEM_NOT_WRITER,  /* REFUSED: a copy that does not write, and nobody else does */
+    MEM_SAFE_MODE,   /* REFUSED: it takes no writes until somebody has looked at it */
     MEM_BAD_REQUEST, /* REFUSED: as if the caller did not know what to say */
 };
 

@@ -128,6 +128,9 @@ bool mem_ledger__spoiled(struct mem_ledger *f, enum mem_fault fault, enum mem_ca
     if (fault == MEM_NOT_WRITER)
         a = (struct ledger_answer){
             .outcome = LEDGER_REFUSED, .err = ERR_NOT_WRITER, .status = 503, .code = STR("not_writer")};
+    if (fault == MEM_SAFE_MODE)
+        a = (struct ledger_answer){
+            .outcome = LEDGER_REFUSED, .err = ERR_SAFE_MODE, .status = 503, .code = STR("safe_mode")};
     if (fault == MEM_BAD_REQUEST)
         a = (struct ledger_answer){
             .outcome = LEDGER_REFUSED, .err = ERR_BAD_REQUEST, .status = 400, .code = STR("bad_request")};

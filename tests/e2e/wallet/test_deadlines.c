@@ -120,13 +120,13 @@ an_operation_whose_answer_is_lost_is_pending_after_request_timeout_and_the_one_b
     rig_await_metric(&rig, "worker_inflight", "", 1);
     snprintf(body, sizeof body, pay, 2);
     rig_ask(&rig, &behind, "POST", "/v1/transfer", "behind", body);
-    rig_await_metric(&rig, "inflight_requests", "route=\"/v1/transfer\"", 2);
+    rig_await_metric(&rig, "wallet_parked", "", 1);
     rig_move_to(&rig, since, 4500);
     assert_silent(&sent);
     assert_silent(&behind);
     rig_move_to(&rig, since, 5500);
     assert_answer(&sent, 503, "outcome_pending");
-    assert_answer(&behind, 503, "timeout");
+    assert_answer(&behind, 503, "\"code\":\"timeout\",\"retryable\":true");
 }
 
 RT_UNCHECKED
