@@ -136,12 +136,13 @@ void ledger_view_prefetch(const struct ledger_view *v, struct core_key idem, str
 /* A copy of the current view with its own references. Views are changed by few and seldom: copying under the lock is short. */
 static void view_copy(const struct ledger_view *from, struct ledger_view *to)
 {
-    *to = *from;
-    atomic_init(&to->refs, 1);
+    atomic_init(&to->refs, 1); /* never copied: others count at it meanwhile */
+    to->n_gens = from->n_gens;
+    to->n_runs = from->n_runs;
     for (uint32_t i = 0; i < to->n_gens; i++)
-        ledger_gen_ref(to->gens[i]);
+        ledger_gen_ref(to->gens[i] = from->gens[i]);
     for (uint32_t i = 0; i < to->n_runs; i++)
-        ledger_run_ref(to->runs[i]);
+        ledger_run_ref(to->runs[i] = from->runs[i]);
 }
 
 enum err ledger_index_open_generation(struct ledger_index *x, uint64_t number, uint64_t first_seq,
