@@ -175,11 +175,14 @@ static bool admission(struct net_conn *c, struct net_req *rq, struct net_problem
             w->s->hooks.inflight(w->s->hooks.ctx, rq->match.leaf->route, 1);
         return true;
     }
-    *out = (struct net_problem){.err = e,
-                                .detail = e == ERR_RATE_LIMITED ? STR("too many requests per second")
-                                                                : STR("too many requests in flight"),
-                                .retry_after_s = why.wait_s,
-                                .own_limit = why.own};
+    bool rate = e == ERR_RATE_LIMITED;
+    *out = (struct net_problem){
+        .err = e,
+        .detail = rate ? STR("too many requests per second") : STR("too many requests in flight"),
+        .details_json =
+            bytes_of_str(rate ? STR("{\"reason\":\"rate\"}") : STR("{\"reason\":\"inflight\"}")),
+        .retry_after_s = why.wait_s,
+        .own_limit = why.own};
     return false;
 }
 

@@ -136,6 +136,7 @@ RT_UNCHECKED static void more_requests_than_max_inflight_are_told_busy(void **st
     rig_call(&rig, "POST", "/v1/issue", "c", NULL, issue, &a);
     assert_int_equal(a.status, 429);
     assert_string_equal(rig_member(&a, "code", m1), "busy");
+    assert_string_equal(rig_member(&a, "reason", m1), "inflight");
     assert_true(atoi(a.retry_after) >= 1);
     assert_true(rig_metric(&rig, "http_rejects_total", "why=\"inflight\"") == 1);
     raw_close(&c[0]);
