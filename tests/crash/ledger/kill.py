@@ -130,10 +130,9 @@ conn = connect()
 replay = list(sent.values())
 known = 0
 for at in range(0, len(replay), 200):  # the whole log of requests again: only what never arrived is new
-    before = set(acked)
     status, body = call(conn, "POST", "/v1/ingest", token, json.dumps({"units": replay[at:at + 200]}))
     for r in body.get("results") or body["details"]["results"]:
-        if r["idem_id"] in before:
+        if r["idem_id"] in acked:
             known += 1
             if r["status"] != "duplicate" or r["seq_start"] != acked[r["idem_id"]]:
                 raise SystemExit(f"replay of {r['idem_id']}: {r}")
