@@ -169,6 +169,47 @@ void client_print_raw(const struct client_answer *a)
         putchar('\n');
 }
 
+static void print_value(const json_t *v)
+{
+    if (json_is_string(v))
+        printf("%s", json_string_value(v));
+    else if (json_is_boolean(v))
+        printf("%s", json_is_true(v) ? "yes" : "no");
+    else if (json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0))
+        printf("none");
+    else
+        json_dumpf(v, stdout, JSON_COMPACT | JSON_ENCODE_ANY);
+}
+
+static void print_member(const char *name, int width, const json_t *v)
+{
+    size_t n = json_array_size(v); /* 0 when it is no array */
+    printf("%-*s  ", width, name);
+    if (n == 0)
+        print_value(v);
+    for (size_t i = 0; i < n; i++) {
+        printf("%s", i ? ", " : "");
+        print_value(json_array_get(v, i));
+    }
+    putchar('\n');
+}
+
+void client_print(struct cmd_ctx *ctx, const struct client_answer *a)
+{
+    json_t *o = a->json;
+    int width = 0;
+    if (cmd_global(ctx)->json || !json_is_object(o)) {
+        client_print_raw(a);
+        return;
+    }
+    for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it)) {
+        int n = (int)strlen(json_object_iter_key(it));
+        width = n > width ? n : width;
+    }
+    for (void *it = json_object_iter(o); it; it = json_object_iter_next(o, it))
+        print_member(json_object_iter_key(it), width, json_object_iter_value(it));
+}
+
 /* What is wrong with a member of a request, in words; NULL for a reason that has none. */
 static const char *in_words(const char *reason)
 {

@@ -52,6 +52,8 @@ void client_free(struct client_answer *a);
 
 /* Prints the body as it came (--json), newline added. */
 void client_print_raw(const struct client_answer *a);
+/* For answers that no command says in its own way: a line per member, or as it came with --json. */
+void client_print(struct cmd_ctx *ctx, const struct client_answer *a);
 
 /* http://127.0.0.1:<port> of a service, or what RON_<SERVICE>_URL says. */
 const char *client_base_url(const struct cmd_ctx *ctx, const char *service, char out[256]);

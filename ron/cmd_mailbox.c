@@ -40,7 +40,7 @@ static int print_answer(struct cmd_ctx *ctx, struct client_answer *a, int status
 {
     if (status != CMD_OK)
         return client_finish(ctx, a, status);
-    client_print_raw(a);
+    client_print(ctx, a);
     client_free(a);
     return CMD_OK;
 }

@@ -167,7 +167,7 @@ static int run_operation(struct cmd_ctx *ctx, const struct operation *o, bool si
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);
     if (cmd_global(ctx)->json || simulate)
-        client_print_raw(&a);
+        client_print(ctx, &a);
     else {
         print_receipt(ctx, a.json);
         if (*a.replayed)
