@@ -136,7 +136,7 @@ static void put_quoted(struct buf *b, const char *text, size_t n)
 static bool is_plain(struct str s)
 {
     const uint8_t *p = (const uint8_t *)s.p;
-    return json_plain_end(p, p + s.n) == p + s.n;
+    return s.n == 0 || json_plain_end(p, p + s.n) == p + s.n; /* nothing may lie nowhere */
 }
 
 static void put_text(struct buf *b, struct str s)

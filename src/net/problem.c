@@ -44,7 +44,7 @@ static void put_string(struct buf *b, struct str s)
 {
     static const char hex[] = "0123456789abcdef";
     buf_putc(b, '"');
-    const uint8_t *from = (const uint8_t *)s.p, *end = from + s.n;
+    const uint8_t *from = (const uint8_t *)s.p, *end = s.n == 0 ? from : from + s.n;
     for (const uint8_t *p = from; (p = json_plain_end(p, end)) < end; p++) {
         uint8_t c = *p;
         if (c >= 0x80)
