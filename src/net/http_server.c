@@ -332,20 +332,33 @@ static enum err worker_init(struct net_server *s, unsigned index, const struct c
     return e;
 }
 
-static void worker_fini(struct net_worker *w)
+static void worker_settle(struct net_worker *w)
 {
-    if (!w->loop)
-        return;
-    struct net_server *s = w->s;
-    for (size_t i = 0; w->listeners && i < s->listen_n; i++) {
+    for (size_t i = 0; w->listeners && i < w->s->listen_n; i++) {
         struct net_listener *l = &w->listeners[i];
         net_loop_remove(w->loop, &l->nf);
         if (l->nf.fd >= 0)
             close(l->nf.fd);
+        l->nf.fd = -1;
     }
     while (w->conns)
         net_conn__close(w->conns, ERR_DISCONNECTED);
-    net_loop_once(w->loop, 0); /* answers that were on their way find their connection gone and end */
+    do /* answers that were on their way find their connection gone and end */
+        net_loop_once(w->loop, 0);
+    while (net_loop_has_mail(w->loop));
+}
+
+void net_server_settle(struct net_server *s)
+{
+    for (unsigned i = 0; i < s->workers_n; i++)
+        worker_settle(&s->workers[i]);
+}
+
+static void worker_fini(struct net_worker *w)
+{
+    if (!w->loop)
+        return;
+    worker_settle(w);
     free(w->listeners);
     for (struct net_conn *c = w->dead, *next; c; c = next) {
         next = c->next;

@@ -330,6 +330,9 @@ NODISCARD enum err net_server_create(const struct net_server_config *config,
                                      struct net_server **out_server);
 void net_server_destroy(
     struct net_server *s); /* after every net_server_run returned and every request was answered */
+/* Closes every connection and runs, on this thread, what was posted to the loops last. After every net_server_run returned, before
+ * whoever posted it goes: a drain that ran out of time ends the loops with mail in their inboxes. */
+void net_server_settle(struct net_server *s);
 
 /* Task body of loop `index`; returns after net_server_stop or when the task is told to stop. May be run again (restart):
  * connections live in the server, not in the task. self may be NULL. */

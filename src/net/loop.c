@@ -280,6 +280,11 @@ void net_loop_forget(struct net_loop *loop, struct net_msg *m)
     }
 }
 
+bool net_loop_has_mail(const struct net_loop *loop)
+{
+    return net_post_has_some(&loop->post);
+}
+
 static int wait_for(struct net_loop *loop, int wait_ms)
 {
     if (loop->again) {

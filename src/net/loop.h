@@ -104,5 +104,6 @@ void net_loop_at_end(void (*fn)(void *arg), void *arg);
 /* Takes a message back that was posted and not run; not posted: nothing happens. Only at the end, when the loop runs no more and nobody
  * posts: a loop is left as soon as its task is told to stop, with what was posted last still in its inbox. */
 void net_loop_forget(struct net_loop *loop, struct net_msg *m);
+bool net_loop_has_mail(const struct net_loop *loop); /* something is posted and has not run */
 
 #endif

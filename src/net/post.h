@@ -53,6 +53,11 @@ static inline void net_post_awake(struct net_post *p)
     os_a32_store(&p->asleep, 0, memory_order_relaxed); /* who still finds the 1 wakes for nothing */
 }
 
+static inline bool net_post_has_some(const struct net_post *p)
+{
+    return os_a64_load(&p->newest, memory_order_acquire) != 0;
+}
+
 /* Everything that was posted, oldest first; what comes later is for the next time. */
 static inline struct net_msg *net_post_take(struct net_post *p)
 {

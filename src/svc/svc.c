@@ -348,6 +348,8 @@ void svc_close(struct svc *s)
     /* A thread that could not be joined may still use everything below: leave it, the process is about to end. */
     if (s->leaked)
         return;
+    if (s->server)
+        net_server_settle(s->server);
     if (s->def->hooks.close && s->state)
         s->def->hooks.close(s, s->state);
     net_oap_server_destroy(s->oap);

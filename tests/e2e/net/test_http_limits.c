@@ -331,6 +331,9 @@ static void without_descriptors_accepting_pauses_and_goes_on(void **state)
     struct rlimit was, tight;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
     raw_connect(&before, http_rig.port);
+    raw_puts(&before, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    http_answered(&before, 200,
+                  "hello"); /* and nobody is about to accept: that takes a descriptor for a moment */
     for (int round = 0; round < 3; round++) {
         EVENTUALLY(http_rig.conns == 1);
         int next = dup(0);

@@ -219,15 +219,18 @@ RT_UNCHECKED static void a_flushed_cache_asks_the_ledger_again(void **state)
     static const char path[] = "/v1/balance?account=acct:alice&asset=ron";
     (void)state;
     fund();
-    rig_get(&rig, path, &a);
-    double asked = rig_metric(&rig, "upstream_calls_total", "op=\"account\"");
-    rig_get(&rig, path, &a); /* the clock stands: from memory */
-    assert_true(rig_metric(&rig, "upstream_calls_total", "op=\"account\"") == asked);
+    struct deadline by = deadline_in_ms(30000);
+    double asked;
+    do { /* until it comes from memory: the clock stands, but the feed may still tell of the funding */
+        assert_false(deadline_passed(by));
+        asked = rig_metric(&rig, "upstream_calls_total", "op=\"account\"");
+        rig_get(&rig, path, &a);
+    } while (rig_metric(&rig, "upstream_calls_total", "op=\"account\"") != asked);
     rig_call(&rig, "POST", "/admin/cache/flush", NULL, NULL, "{}", &a);
     assert_int_equal(a.status, 200);
     rig_get(&rig, path, &a);
     assert_int_equal(a.status, 200);
-    assert_true(rig_metric(&rig, "upstream_calls_total", "op=\"account\"") == asked + 1);
+    assert_true(rig_metric(&rig, "upstream_calls_total", "op=\"account\"") > asked);
 }
 
 RT_UNCHECKED static void open_with(const char *flag)
