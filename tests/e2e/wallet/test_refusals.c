@@ -226,11 +226,13 @@ RT_UNCHECKED static void a_flushed_cache_asks_the_ledger_again(void **state)
         asked = rig_metric(&rig, "upstream_calls_total", "op=\"account\"");
         rig_get(&rig, path, &a);
     } while (rig_metric(&rig, "upstream_calls_total", "op=\"account\"") != asked);
-    rig_call(&rig, "POST", "/admin/cache/flush", NULL, NULL, "{}", &a);
-    assert_int_equal(a.status, 200);
-    rig_get(&rig, path, &a);
-    assert_int_equal(a.status, 200);
-    assert_true(rig_metric(&rig, "upstream_calls_total", "op=\"account\"") > asked);
+    do { /* an answer that was on its way when it was flushed may still be kept */
+        assert_false(deadline_passed(by));
+        rig_call(&rig, "POST", "/admin/cache/flush", NULL, NULL, "{}", &a);
+        assert_int_equal(a.status, 200);
+        rig_get(&rig, path, &a);
+        assert_int_equal(a.status, 200);
+    } while (rig_metric(&rig, "upstream_calls_total", "op=\"account\"") == asked);
 }
 
 RT_UNCHECKED static void open_with(const char *flag)
