@@ -332,7 +332,14 @@ static enum err worker_init(struct net_server *s, unsigned index, const struct c
     return e;
 }
 
-static void worker_settle(struct net_worker *w)
+static void run_mail(struct net_worker *w)
+{
+    do
+        net_loop_once(w->loop, 0);
+    while (net_loop_has_mail(w->loop));
+}
+
+static void close_doors(struct net_worker *w)
 {
     for (size_t i = 0; w->listeners && i < w->s->listen_n; i++) {
         struct net_listener *l = &w->listeners[i];
@@ -341,24 +348,30 @@ static void worker_settle(struct net_worker *w)
             close(l->nf.fd);
         l->nf.fd = -1;
     }
+}
+
+static void close_conns(struct net_worker *w)
+{
     while (w->conns)
         net_conn__close(w->conns, ERR_DISCONNECTED);
-    do /* answers that were on their way find their connection gone and end */
-        net_loop_once(w->loop, 0);
-    while (net_loop_has_mail(w->loop));
+    run_mail(w); /* answers that were on their way find their connection gone and end */
 }
 
 void net_server_settle(struct net_server *s)
 {
-    for (unsigned i = 0; i < s->workers_n; i++)
-        worker_settle(&s->workers[i]);
+    for (unsigned i = 0; i < s->workers_n; i++) {
+        close_doors(&s->workers[i]);
+        run_mail(&s->workers[i]); /* the last answers are still written, as far as they fit */
+        close_conns(&s->workers[i]);
+    }
 }
 
 static void worker_fini(struct net_worker *w)
 {
     if (!w->loop)
         return;
-    worker_settle(w);
+    close_doors(w);
+    close_conns(w);
     free(w->listeners);
     for (struct net_conn *c = w->dead, *next; c; c = next) {
         next = c->next;

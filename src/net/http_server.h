@@ -330,7 +330,7 @@ NODISCARD enum err net_server_create(const struct net_server_config *config,
                                      struct net_server **out_server);
 void net_server_destroy(
     struct net_server *s); /* after every net_server_run returned and every request was answered */
-/* Closes every connection and runs, on this thread, what was posted to the loops last. After every net_server_run returned, before
+/* Runs, on this thread, what was posted to the loops last, and closes every connection. After every net_server_run returned, before
  * whoever posted it goes: a drain that ran out of time ends the loops with mail in their inboxes. */
 void net_server_settle(struct net_server *s);
 
