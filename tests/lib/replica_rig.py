@@ -25,6 +25,7 @@ import threading
 import time
 
 from netns import STORE
+from waiting import until
 
 SRC = os.environ.get("SRC", os.path.join(os.path.dirname(__file__), "..", ".."))
 RON = os.environ.get("RON", os.path.join(SRC, "build/debug/ron"))
@@ -36,19 +37,6 @@ def say(*what):
 
 
 BEGAN = time.monotonic()
-
-
-def until(what, fn, seconds=40.0):
-    """Waits for a condition; its deadline is a failure."""
-    end = time.monotonic() + seconds
-    while True:
-        value = fn()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {seconds} s")
-        time.sleep(0.02)
-
 
 def ports():
     """A port; the 99 above it are ours too."""

@@ -12,6 +12,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.environ["SRC"], "tests/lib"))
 from mailbox_load import Client, Load, now  # noqa: E402
+from waiting import until  # noqa: E402
 
 RON, DATA, BASE, OUT, KILLS = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
 PORT = BASE + 30
@@ -32,14 +33,6 @@ def ready():
         return c.getresponse().status == 200
     except (OSError, http.client.HTTPException):
         return False
-
-
-def until(what, holds):
-    end = time.monotonic() + 60
-    while not holds():
-        if time.monotonic() > end:
-            sys.exit("never came true: " + what)
-        time.sleep(0.01)
 
 
 server = start()
