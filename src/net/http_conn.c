@@ -367,7 +367,7 @@ void net_conn__open(struct net_worker *w, int fd, const struct net_peer *peer, s
     }
     net_conn__arm(c, idle_by(c));
     if (refused)
-        net_intake__refuse_conn(c);
+        net_refuse__conn(c);
 }
 
 void net_conn__batch_end(struct net_worker *w)

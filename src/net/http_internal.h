@@ -289,8 +289,32 @@ void net_intake__discard(struct net_conn *c); /* reads and forgets */
 void net_intake__drop(struct net_conn *c);    /* gives the input block back */
 bool net_intake__reading(const struct net_conn *c);
 void net_intake__expire(struct net_conn *c, int64_t now_ns); /* deadlines of requests, 408 */
-void net_intake__refuse_conn(struct net_conn *c);
-void net_intake__body_resume(struct net_msg *m);
+
+/* http_admit.c */
+void net_admit__head(struct net_conn *c,
+                     struct net_req *rq); /* a head is complete: refuse, wait for the body, or answer */
+void net_admit__whole(struct net_conn *c, struct net_req *rq); /* so is its body */
+
+/* http_body.c */
+size_t net_body__max(const struct net_req *rq);
+bool net_body__read(struct net_conn *c); /* false: nothing more can be done with what is there */
+void net_body__failed(struct net_conn *c, enum err e, const char *why);
+void net_body__resume(struct net_msg *m); /* a handler that had paused its body takes more */
+
+/* http_refuse.c */
+void net_pipe__push(struct net_conn *c, struct net_req *rq);
+void net_pipe__replace(struct net_conn *c, struct net_req *rq,
+                       struct net_req *with); /* NULL: it just goes */
+void net_refuse__last_words(struct net_conn *c, struct net_req *rq);
+void net_refuse__close(struct net_conn *c, struct net_req *rq, enum net_reject why, enum err e,
+                       const char *detail);
+void net_refuse__keep(struct net_conn *c, struct net_req *rq, enum net_reject why,
+                      const struct net_problem *p);
+void net_refuse__complete(struct net_conn *c, struct net_req *rq, enum net_reject why,
+                          const struct net_problem *p);
+void net_refuse__instead(struct net_conn *c, struct net_req *rq, enum net_reject why, enum err e,
+                         const char *detail, bool close);
+void net_refuse__conn(struct net_conn *c); /* one too many: told so and closed */
 
 /* http_server.c */
 unsigned net_server__retry_after(struct net_server *s, enum err e);
@@ -311,6 +335,13 @@ static inline int64_t net_conn__now_ns(const struct net_conn *c)
 static inline size_t net_conn__in_n(const struct net_conn *c)
 {
     return c->in_to - c->in_from;
+}
+
+static inline void net_conn__in_used(struct net_conn *c, size_t n)
+{
+    c->in_from += n;
+    if (c->in_from == c->in_to)
+        c->in_from = c->in_to = 0;
 }
 
 static inline bool net_server__closed(const struct net_server *s)

@@ -556,9 +556,9 @@ void net_req_pause_body(struct net_req *rq)
 
 void net_req_resume_body(struct net_req *rq)
 {
-    rq->body_msg.fn = net_intake__body_resume;
+    rq->body_msg.fn = net_body__resume;
     if (net_loop_current() == rq->w->loop)
-        net_intake__body_resume(
+        net_body__resume(
             &rq->body_msg); /* at once: the handler may answer next, and end the request */
     else if (!atomic_exchange_explicit(&rq->resuming, true, memory_order_acq_rel))
         net_loop_post(rq->w->loop, &rq->body_msg);
