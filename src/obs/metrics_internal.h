@@ -1,4 +1,4 @@
-/* What metrics.c (update and look-up) and prom_text.c (rendering) share. */
+/* What metrics.c (registry), metrics_family.c (series), metrics_value.c (updates) and prom_text.c (rendering) share. */
 #ifndef RON_OBS_METRICS_INTERNAL_H
 #define RON_OBS_METRICS_INTERNAL_H
 
@@ -14,7 +14,7 @@
  */
 enum { OBS_SHARDS = 8, OBS_CACHE_LINE = 64 };
 
-/* Summaries count into a fixed grid: 8 steps per doubling from 2^-10 to 2^22, so quantiles are at most 9 %
+/* Summaries count into a fixed grid: 8 even steps per doubling from 2^-10 to 2^22, so quantiles are at most 12.5 %
  * too high. */
 enum { OBS_GRID_STEPS = 8, OBS_GRID_MIN_EXP = -10, OBS_GRID_MAX_EXP = 22 };
 enum { OBS_GRID_CELLS = (OBS_GRID_MAX_EXP - OBS_GRID_MIN_EXP) * OBS_GRID_STEPS + 2 };
@@ -89,6 +89,9 @@ struct obs_metrics {
     size_t n_collectors;
     struct obs_collector collector[OBS_COLLECTORS_MAX];
 };
+
+struct obs_family *obs_family__create(const struct obs_metric_def *def); /* NULL: no memory */
+void obs_family__destroy(struct obs_family *f);
 
 double obs_metrics__grid_bound(size_t cell);
 uint64_t obs_metrics__cell(const struct obs_hist *h, size_t cell); /* summed over the shards */
