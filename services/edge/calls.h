@@ -14,6 +14,8 @@ struct edge_call {
     struct edge_call *next;
     struct net_req *rq;
     int64_t by_ns;
+    const struct str *names; /* what it asks about, in its arena; none: everything */
+    size_t names_n;
 };
 
 static inline void edge_calls_add(struct edge_call **list, struct edge_call *c)

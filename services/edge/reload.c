@@ -143,7 +143,7 @@ static void note(struct buf *b, const char *name)
     buf_printf(b, "%s\"%s\"", b->n ? "," : "", name);
 }
 
-static void note_refused(struct edge_reload *r, const char *name, const char *error)
+void edge_reload_refuse(struct edge_reload *r, const char *name, const char *error)
 {
     struct json_w w;
     if (r->refused.n)
@@ -236,7 +236,7 @@ static void mount_one(struct edge *e, const struct wish *w, const struct edge_sl
         slot->state = EDGE_REJECTED;
     }
     if (slot->state == EDGE_REJECTED) {
-        note_refused(out, w->name, slot->error);
+        edge_reload_refuse(out, w->name, slot->error);
         svc_feed_tell(e->events, "pack_rejected", "{\"pack\":\"%s\"}", w->name);
         obs_log(svc_log(e->svc), OBS_WARN, "pack_rejected", OBS_STR("pack", (const char *)w->name),
                 OBS_STR("why", (const char *)slot->error), OBS_END);
@@ -336,15 +336,20 @@ static struct edge_pack_op *op_make(const struct str *only, size_t only_n)
     return op;
 }
 
+static bool same_names(const struct edge_pack_op *op, const struct str *only, size_t only_n)
+{
+    bool same = op->only_n == only_n;
+    for (size_t i = 0; same && i < only_n; i++)
+        same = str_eq(op->only[i], only[i]);
+    return same;
+}
+
 /* Joins the reload that waits in the queue; a narrower one becomes one of all packs. */
 static bool join_waiting(struct edge *e, const struct str *only, size_t only_n, struct edge_call *call)
 {
-    (void)only;
     rt_lock_take(&e->reload_lock);
     struct edge_pack_op *next = e->reload_next;
-    if (next && next->only_n != only_n)
-        next->only_n = 0;
-    else if (next && only_n && !str_eq(next->only[0], only[0]))
+    if (next && !same_names(next, only, only_n))
         next->only_n = 0;
     if (next && call)
         edge_calls_add(&next->calls, call);

@@ -17,6 +17,7 @@ struct edge_reload {
 
 void edge_reload_init(struct edge_reload *r);
 void edge_reload_fini(struct edge_reload *r);
+void edge_reload_refuse(struct edge_reload *r, const char *name, const char *error);
 
 /* Opens every path again: same id is kept, new is swapped in, bad is refused (the old pack stays), gone is removed. only: names
  * to look at (NULL: all). */

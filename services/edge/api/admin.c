@@ -105,11 +105,22 @@ static bool read_body(struct net_req *rq, const struct json_field *fields, void 
     return false;
 }
 
+static bool names_ok(struct net_req *rq, const struct json_list *names)
+{
+    const struct str *list = names->items;
+    for (size_t i = 0; i < names->n; i++)
+        if (!edge_pack_name_ok(list[i])) {
+            net_reply_problem(rq, ERR_BAD_REQUEST, "packs[%zu]: not the name of a pack", i);
+            return false;
+        }
+    return true;
+}
+
 void edge_admin_reload(struct net_req *rq, void *ctx)
 {
     struct edge *e = ctx;
     struct reload_body body = {0};
-    if (!svc_allow_admin(e->svc, rq) || !read_body(rq, reload_fields, &body))
+    if (!svc_allow_admin(e->svc, rq) || !read_body(rq, reload_fields, &body) || !names_ok(rq, &body.packs))
         return;
     struct edge_call *call = arena_zalloc(net_req_arena(rq), sizeof *call);
     if (!call) {
@@ -118,6 +129,8 @@ void edge_admin_reload(struct net_req *rq, void *ctx)
     }
     call->rq = rq;
     call->by_ns = edge_now_ns(e) + (int64_t)(body.has_wait_ms ? body.wait_ms : RELOAD_WAIT_MS) * 1000000;
+    call->names = body.packs.items;
+    call->names_n = body.packs.n;
     bool waits = !body.has_wait_ms || body.wait_ms > 0;
     enum err err = edge_request_reload(e, body.packs.items, body.packs.n, waits ? call : NULL);
     if (err != ERR_OK)

@@ -254,27 +254,48 @@ static void write_tags(struct verifier *v)
 
 /* ---- reloads ---- */
 
-static void answer(struct net_req *rq, enum err err, struct edge_reload *r)
+/* What is said to those who asked at the same time differs only in the names that mean nothing. */
+static void refuse_unknown(const struct edge_call *c, const struct edge_generation *before,
+                           const struct edge_generation *after, struct edge_reload *out)
 {
+    for (size_t i = 0; i < c->names_n; i++) {
+        char name[EDGE_PACK_NAME_MAX + 1];
+        if (edge_slot_find(before, c->names[i]) || edge_slot_find(after, c->names[i]))
+            continue;
+        snprintf(name, sizeof name, "%.*s", STR_ARG(c->names[i]));
+        edge_reload_refuse(out, name, "there is no such pack");
+    }
+}
+
+static void answer(const struct edge_call *c, enum err err, struct edge_reload *done,
+                   const struct edge_generation *before, const struct edge_generation *after)
+{
+    struct edge_reload mine;
     struct buf body;
     if (err != ERR_OK) {
-        net_reply_problem(rq, err, "the packs could not be looked at");
+        net_reply_problem(c->rq, err, "the packs could not be looked at");
         return;
     }
+    edge_reload_init(&mine);
+    refuse_unknown(c, before, after, &mine);
     buf_init(&body, 1 << 19);
-    if (r->refused_n) {
-        buf_printf(&body, "{\"packs\":[%s]}", buf_cstr(&r->refused));
-        net_reply_problem_details(rq, ERR_PACK_INVALID, "a pack was refused; the good ones are live",
+    if (done->refused_n || mine.refused_n) {
+        buf_printf(&body, "{\"packs\":[%s%s%s]}", buf_cstr(&done->refused),
+                   done->refused_n && mine.refused_n ? "," : "", buf_cstr(&mine.refused));
+        net_reply_problem_details(c->rq, ERR_PACK_INVALID,
+                                  done->refused_n ? "a pack was refused; the good ones are live"
+                                                  : "there is no such pack; the others are live",
                                   buf_bytes(&body));
     } else {
         buf_printf(
             &body,
             "{\"generation\":%llu,\"done\":true,\"swapped\":[%s],\"unchanged\":[%s],\"removed\":[%s]}",
-            (unsigned long long)r->generation, buf_cstr(&r->swapped), buf_cstr(&r->unchanged),
-            buf_cstr(&r->removed));
-        net_reply_json(rq, 200, buf_bytes(&body));
+            (unsigned long long)done->generation, buf_cstr(&done->swapped), buf_cstr(&done->unchanged),
+            buf_cstr(&done->removed));
+        net_reply_json(c->rq, 200, buf_bytes(&body));
     }
     buf_fini(&body);
+    edge_reload_fini(&mine);
 }
 
 RT_BLOCKS
@@ -285,12 +306,16 @@ static void reload(struct verifier *v)
     if (!op)
         return;
     edge_reload_init(&r);
+    struct edge_generation *before = edge_pin(v->e);
     enum err err = edge_packs_reload(v->e, op->only, op->only_n, &r);
+    struct edge_generation *after = edge_pin(v->e);
     v->reloaded_ns = edge_now_ns(v->e);
     for (struct edge_call *c = edge_reload_end(v->e, op), *next; c; c = next) {
         next = c->next; /* it goes with its request */
-        answer(c->rq, err, &r);
+        answer(c, err, &r, before, after);
     }
+    edge_unpin(before);
+    edge_unpin(after);
     edge_reload_fini(&r);
 }
 
