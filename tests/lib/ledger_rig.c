@@ -14,6 +14,7 @@
 #include "net/http_client.h"
 #include "rt/oneshot.h"
 #include "services/ledger/direct.h"
+#include "waiting.h"
 
 extern const struct svc_def ledger_svc;
 
@@ -44,13 +45,8 @@ void ledger_rig_start(struct ledger_rig *r)
     if (e != ERR_OK)
         fprintf(stderr, "the ledger did not start: %s\n", svc_last_error());
     CHECK(e == ERR_OK);
-    struct deadline by = deadline_in_ms(60000);
     struct obs_health_view view;
-    do {
-        obs_health_read(svc_health(r->svc), &view);
-        CHECK(!deadline_passed(by));
-        usleep(1000);
-    } while (!view.ready);
+    AWAIT((obs_health_read(svc_health(r->svc), &view), view.ready));
 }
 
 void ledger_rig_open(struct ledger_rig *r, bool amnesia, const char *const *flags, size_t n)
@@ -161,11 +157,7 @@ double ledger_rig_metric(struct ledger_rig *r, const char *name, const char *lab
 
 void ledger_rig_await_metric(struct ledger_rig *r, const char *name, const char *labels, double at_least)
 {
-    struct deadline by = deadline_in_ms(30000);
-    while (ledger_rig_metric(r, name, labels) < at_least) {
-        CHECK(!deadline_passed(by));
-        usleep(2000);
-    }
+    AWAIT(ledger_rig_metric(r, name, labels) >= at_least);
 }
 
 /* ---- the gate ---- */

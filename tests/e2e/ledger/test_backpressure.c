@@ -17,6 +17,7 @@
 #include "ledger_rig.h"
 #include "services/ledger/service.h"
 #include "services/ledger/stream.h"
+#include "waiting.h"
 
 static struct ledger_rig rig;
 static struct rig_client direct;
@@ -82,11 +83,7 @@ static void send_one(struct pending *p, int n)
 
 static void await_done(struct pending *p)
 {
-    struct deadline by = deadline_in_ms(30000);
-    while (!atomic_load(&p->done)) {
-        assert_false(deadline_passed(by));
-        usleep(500);
-    }
+    AWAIT(atomic_load(&p->done));
 }
 
 static void await_committed(struct pending *p, size_t n)
@@ -100,11 +97,7 @@ static void await_committed(struct pending *p, size_t n)
 
 static void await_depth(struct rt_chan *ch, size_t n)
 {
-    struct deadline by = deadline_in_ms(30000);
-    while (rt_chan_depth(ch) != n) {
-        assert_false(deadline_passed(by));
-        usleep(500);
-    }
+    AWAIT(rt_chan_depth(ch) == n);
 }
 
 /* One more over HTTP: 429 with Retry-After and the queue's name, at once. */
@@ -133,10 +126,8 @@ static void one_more_is_refused_by(const char *queue, int n)
 static void await_told_depth(const char *queue, double n)
 {
     char label[64];
-    struct deadline by = deadline_in_ms(30000);
     snprintf(label, sizeof label, "q=\"%s\"", queue);
-    while (ledger_rig_metric(&rig, "queue_depth", label) != n)
-        assert_false(deadline_passed(by));
+    AWAIT(ledger_rig_metric(&rig, "queue_depth", label) == n);
 }
 
 /* ---- the pipeline ---- */
@@ -170,14 +161,12 @@ static void a_full_ingress_queue_answers_429_and_keeps_what_it_has(void **state)
 /* It also looks at the clock before it waits for work: then the bait stays in the queue, and we try again. Returns the head. */
 static uint64_t stop_the_sequencer_with_a_job(struct pending *p)
 {
-    struct deadline by = deadline_in_ms(20000);
     for (int bait = 1000;; bait++) {
         uint64_t head = ledger_head_seq(engine());
         gate_close("sequencer");
         send_one(p, bait);
         gate_await(1);
-        while (engine()->round.n != 1 && rt_chan_depth(engine()->preval) != 1)
-            assert_false(deadline_passed(by));
+        AWAIT(engine()->round.n == 1 || rt_chan_depth(engine()->preval) == 1);
         if (engine()->round.n == 1)
             return head;
         gate_open();
@@ -262,14 +251,12 @@ static void *drain_it(void *code)
 /* A stage looks at the clock also when it has passed a job on: then the bait stays in its queue, and we try again. */
 static void stop_with_a_job(const char *stage, struct rt_chan *queue, struct pending *p)
 {
-    struct deadline by = deadline_in_ms(30000);
     for (int bait = 1000;; bait++) {
         uint64_t sent = rt_chan_stats(queue).sent;
         gate_close(stage);
         send_one(p, bait);
         gate_await(1);
-        while (rt_chan_stats(queue).sent == sent)
-            assert_false(deadline_passed(by));
+        AWAIT(rt_chan_stats(queue).sent != sent);
         if (rt_chan_depth(queue) == 0)
             return;
         gate_open();
@@ -473,13 +460,11 @@ static void fill(struct rt_chan *ch, unsigned capacity, void (*check)(void))
     pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
     bool go = false;
     _Atomic unsigned running = 0;
-    struct deadline by = deadline_in_ms(30000);
     struct blocker *v = calloc(capacity + 1, sizeof *v);
     for (unsigned i = 0; i <= capacity; i++)
         v[i] = (struct blocker){{block, NULL}, &mutex, &cond, &go, &running};
     assert_int_equal(rt_chan_try_send(ch, &v[0].read), ERR_OK);
-    while (atomic_load(&running) == 0)
-        assert_false(deadline_passed(by));
+    AWAIT(atomic_load(&running) != 0);
     for (unsigned i = 1; i <= capacity; i++)
         assert_int_equal(rt_chan_try_send(ch, &v[i].read), ERR_OK);
     check();
@@ -487,8 +472,7 @@ static void fill(struct rt_chan *ch, unsigned capacity, void (*check)(void))
     go = true;
     pthread_cond_broadcast(&cond);
     pthread_mutex_unlock(&mutex);
-    while (atomic_load(&running) != 2 * (capacity + 1))
-        assert_false(deadline_passed(by));
+    AWAIT(atomic_load(&running) == 2 * (capacity + 1));
     free(v);
 }
 
@@ -647,9 +631,7 @@ static void an_answer_that_was_waited_for_in_vain_is_owed_until_it_comes(void **
     }
     gate_open();
     for (int i = 0; i < DOORS; i++) {
-        struct deadline by = deadline_in_ms(30000);
-        while (ledger_client_owing(c[i].c) > 0)
-            assert_false(deadline_passed(by));
+        AWAIT(ledger_client_owing(c[i].c) == 0);
         rig_client_close(&c[i]);
     }
     close_rig();

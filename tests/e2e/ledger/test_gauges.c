@@ -12,6 +12,7 @@
 #include "ledger_rig.h"
 #include "raw_http.h"
 #include "rt/os.h"
+#include "waiting.h"
 
 static struct ledger_rig rig;
 static struct rig_client direct;
@@ -47,11 +48,7 @@ static void close_rig(void)
 
 static void await_exactly(const char *name, const char *labels, double value)
 {
-    struct deadline by = deadline_in_ms(20000);
-    while (ledger_rig_metric(&rig, name, labels) != value) {
-        assert_false(deadline_passed(by));
-        usleep(20000);
-    }
+    AWAIT(ledger_rig_metric(&rig, name, labels) == value);
 }
 
 static void subscribers_are_counted_while_they_listen(void **state)

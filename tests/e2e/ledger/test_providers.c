@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "ledger_rig.h"
+#include "waiting.h"
 
 /* ---- a provider ---- */
 
@@ -204,12 +205,8 @@ static const struct {
 static void await_breaker_half_open(const char *name)
 {
     char labels[64];
-    struct deadline by = deadline_in_ms(30000);
     snprintf(labels, sizeof labels, "target=\"%s\"", name);
-    while (ledger_rig_metric(&rig, "breaker_state", labels) > 1.5) {
-        assert_false(deadline_passed(by));
-        usleep(10000);
-    }
+    AWAIT(ledger_rig_metric(&rig, "breaker_state", labels) <= 1.5);
 }
 
 static void a_provider_that_answers_decides_unit_by_unit(void **state)

@@ -16,6 +16,7 @@
 #include "ledger_rig.h"
 #include "rt/deadline.h"
 #include "services/ledger/stream.h"
+#include "waiting.h"
 
 enum {
     PAYERS = 600,
@@ -85,17 +86,13 @@ static void listen_to(struct listener *l)
 
 static void await_up_to(struct listener *l, uint64_t seq)
 {
-    struct deadline by = deadline_in_ms(30000);
-    while (atomic_load_explicit(&l->up_to, memory_order_acquire) < seq)
-        assert_false(deadline_passed(by));
+    AWAIT(atomic_load_explicit(&l->up_to, memory_order_acquire) >= seq);
 }
 
 static void forget(struct listener *l)
 {
-    struct deadline by = deadline_in_ms(30000);
     atomic_store(&l->gone, true);
-    while (!atomic_load(&l->ended))
-        assert_false(deadline_passed(by));
+    AWAIT(atomic_load(&l->ended));
     for (size_t i = 0; i < l->n; i++)
         free(l->v[i].accounts);
 }

@@ -17,6 +17,7 @@
 #include "raw_http.h"
 #include "rt/deadline.h"
 #include "services/mailbox/mailbox.h"
+#include "waiting.h"
 
 enum {
     LATE = 32,
@@ -181,16 +182,6 @@ static void await_send(struct rig *r, int shard, int status, const char *reason)
     } while (!deadline_passed(by));
     fail_msg("wanted %d %s, got %d %s", status, reason, got, why);
 }
-
-/* A condition that a metric or an atomic tells. */
-#define AWAIT(condition)                                                                                   \
-    do {                                                                                                   \
-        struct deadline until = deadline_in_ms(PATIENCE_MS);                                               \
-        while (!(condition)) {                                                                             \
-            assert_false(deadline_passed(until));                                                          \
-            nanosleep(&(struct timespec){0, 5000000}, NULL);                                               \
-        }                                                                                                  \
-    } while (0)
 
 /* ---- tests ---- */
 

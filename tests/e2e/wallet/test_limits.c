@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "raw_http.h"
 #include "wallet_rig.h"
+#include "waiting.h"
 
 static struct wallet_rig rig;
 static struct rig_answer a, b;
@@ -351,9 +352,7 @@ RT_UNCHECKED static void slow_connections_are_cut_and_others_are_served(void **s
         raw_free(&r);
         raw_close(&slow[i]);
     }
-    struct deadline by = deadline_in_ms(30000);
-    while (rig_metric(&rig, "io_timeouts_total", "op=\"read\"") < SLOW) /* sampled every metrics_tick */
-        assert_false(deadline_passed(by));
+    AWAIT(rig_metric(&rig, "io_timeouts_total", "op=\"read\"") >= SLOW); /* sampled every metrics_tick */
     pay("after", NULL, 1, 1, &a);
     assert_int_equal(a.status, 200);
 }
@@ -430,9 +429,7 @@ RT_UNCHECKED static void an_operation_is_traced_below_its_callers_span(void **st
     raw_once((uint16_t)svc_port(rig.svc), request, &r);
     assert_int_equal(r.status, 200);
     raw_free(&r);
-    struct deadline by = deadline_in_ms(30000);
-    while (!collected_has("\"wallet.request\""))
-        assert_false(deadline_passed(by));
+    AWAIT(collected_has("\"wallet.request\""));
     assert_true(collected_has("4bf92f3577b34da6a3ce929d0e0e4736") && collected_has("00f067aa0ba902b7"));
     assert_true(collected_has("\"wallet.queue\"") && collected_has("\"wallet.ledger\""));
     assert_false(collected_has("Bearer") ||
