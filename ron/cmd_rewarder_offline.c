@@ -95,9 +95,13 @@ static void salvage(struct shop *s, struct rewarder_run *run) RT_BLOCKS
         buf_reset(&line);
     }
     if (!has_settlement(s, run->tenant, run->epoch)) {
-        rewarder_note_quarantined(run, run->info.n, "artifact",
-                                  "registry.log was damaged: look, then release",
-                                  clock_wall_ms(clock_real()), &line);
+        rewarder_note_quarantined(
+            run,
+            &(struct rewarder_quarantine){.n = run->info.n,
+                                          .kind = "artifact",
+                                          .reason = "registry.log was damaged: look, then release",
+                                          .now_ms = clock_wall_ms(clock_real())},
+            &line);
         rewarder_log_frame(buf_bytes(&line), &s->log);
     }
     buf_fini(&line);
@@ -107,14 +111,18 @@ static enum err visit_epoch(void *ctx, const char *epoch) RT_BLOCKS
 {
     struct shop *s = ctx;
     struct rewarder_view *v = NULL;
-    char where[160];
+    const char *bad;
+    char where[160], what[96];
     snprintf(where, sizeof where, "runs/%s/%s", s->visited, epoch);
-    enum err e = rewarder_view_open(&s->r.files, false, s->visited, epoch, true, &v);
+    enum err e = rewarder_view_open(
+        &s->r.files, &(struct rewarder_view_spec){s->visited, epoch, .rebuild_tree = true}, &v, &bad);
     if (e == ERR_NOT_FOUND)
         return ERR_OK; /* never sealed, or swept */
     s->runs++;
     if (e != ERR_OK) {
-        fault(s, "a file is missing or fails its hash (ron rewarder rebuild)", where);
+        snprintf(what, sizeof what, "%s is missing or fails its hash (ron rewarder rebuild)",
+                 bad ? bad : "a file");
+        fault(s, what, where);
         return ERR_OK;
     }
     struct rewarder_run *run = rewarder_run_from_view(s->visited, epoch, false, v);
@@ -409,6 +417,7 @@ static int install(struct work *w) RT_BLOCKS
     size_t tree_n = rewarder_tree_bytes(tree);
     uint8_t *bytes = malloc(tree_n);
     struct rewarder_view *v = NULL;
+    const char *bad;
     buf_init(&commitment, 4096);
     rewarder_commitment_write(rewarder_calc_result(w->calc), &commitment);
     if (bytes)
@@ -421,14 +430,14 @@ static int install(struct work *w) RT_BLOCKS
         e = put(w, "commitment", buf_bytes(&commitment));
     if (e == ERR_OK)
         e = put(w, "run.json", buf_bytes(&w->manifest));
+    struct rewarder_view_spec spec = {w->run->tenant, w->run->epoch, .rebuild_tree = true};
     /* What vouches for them is made again only when it does not read any more: it says when and for whom. */
-    if (e == ERR_OK &&
-        rewarder_view_open(&w->shop->r.files, false, w->run->tenant, w->run->epoch, true, &v) != ERR_OK) {
+    if (e == ERR_OK && rewarder_view_open(&w->shop->r.files, &spec, &v, &bad) != ERR_OK) {
         e = put_signature(w);
         if (e == ERR_OK)
             e = put_seal(w);
         if (e == ERR_OK)
-            e = rewarder_view_open(&w->shop->r.files, false, w->run->tenant, w->run->epoch, true, &v);
+            e = rewarder_view_open(&w->shop->r.files, &spec, &v, &bad);
     }
     rewarder_view_unref(v);
     free(bytes);

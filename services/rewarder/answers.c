@@ -17,17 +17,13 @@ static void put_amount(struct json_w *w, const char *name, wide_u128 v)
     json_put_money(w, name, (struct money){v});
 }
 
-static void put_settlement(struct json_w *w, const struct rewarder_run_info *i)
+static void put_settlement(struct json_w *w, const struct rewarder_run_info *i, struct str refused)
 {
     json_key(w, "settlement");
     json_obj_begin(w);
     json_put_u64(w, "chunks", rewarder_chunk_count(i->leaves));
     json_put_u64(w, "done", i->chunks_done);
-    json_key(w, "refused");
-    json_arr_begin(w);
-    if (i->state == REWARDER_QUARANTINED && i->details[0])
-        json_raw(w, str_from_c(i->details));
-    json_arr_end(w);
+    json_put_raw(w, "refused", refused.n ? refused : STR("[]"));
     if (i->seq_first) {
         json_put_u64(w, "seq_first", i->seq_first);
         json_put_u64(w, "seq_last", i->seq_last);
@@ -92,6 +88,7 @@ void rewarder_write_run(struct rewarder *r, struct rewarder_run *run, struct buf
     struct rewarder_run_info i = rewarder_run_read(&r->registry, run);
     struct rewarder_view *v =
         rewarder_state_has_files(i.state) ? rewarder_run_view(&r->registry, run) : NULL;
+    char refused[REWARDER_REFUSED_CHARS];
     struct json_w w;
     json_w_init(&w, b);
     json_obj_begin(&w);
@@ -109,7 +106,7 @@ void rewarder_write_run(struct rewarder *r, struct rewarder_run *run, struct buf
         put_manifest(&w, v);
     put_state_members(&w, run, &i);
     if (i.sealed_at_ms && !run->dry)
-        put_settlement(&w, &i);
+        put_settlement(&w, &i, rewarder_run_refused(&r->registry, run, refused));
     if (i.swept)
         json_put_bool(&w, "swept", true);
     json_obj_end(&w);
@@ -159,6 +156,14 @@ void rewarder_reply_conflict(struct rewarder *r, struct net_req *rq, struct rewa
     net_reply_problem_details(rq, ERR_EPOCH_CONFLICT,
                               "the epoch belongs to a run with other inputs or another policy",
                               buf_bytes(&b));
+}
+
+void rewarder_reply_not_sealed(struct net_req *rq, enum rewarder_state state)
+{
+    char details[64];
+    int n = snprintf(details, sizeof details, "{\"state\":\"%s\"}", rewarder_state_name(state));
+    net_reply_problem_details(rq, ERR_NOT_SEALED, "the run has no result yet",
+                              bytes_of(details, (size_t)n));
 }
 
 struct failure {
@@ -248,7 +253,10 @@ void rewarder_log_run(struct rewarder *r, enum obs_level level, const char *even
     sha256_format(&i.run_key, key);
     obs_log(r->log, level, event, OBS_STR("tenant", (const char *)run->tenant),
             OBS_STR("epoch", (const char *)run->epoch), OBS_STR("run", str_of(key + 7, i.has_key ? 16 : 0)),
-            OBS_STR("detail", detail ? detail : ""), OBS_CORR((const char *)run->corr_id), OBS_END);
+            OBS_STR("detail", detail ? detail : ""), OBS_U64("leaves", i.leaves),
+            OBS_U64("units", i.chunks_done),
+            OBS_I64("ms", run->began_ns ? (os_now_ns() - run->began_ns) / 1000000 : 0),
+            OBS_CORR((const char *)run->corr_id), OBS_END);
     if (level > OBS_DEBUG)
         rewarder_tell_run(r, event, run, detail);
 }
@@ -276,6 +284,8 @@ void rewarder_note_sealed(const struct rewarder_run *run, const struct rewarder_
     json_put_hash(&w, "root", &i->root);
     json_put_hash(&w, "policy_hash", &i->policy_hash);
     json_put_cstr(&w, "policy_id", i->policy_id);
+    json_put_cstr(&w, "funding", i->funding);
+    json_put_cstr(&w, "asset", i->asset);
     put_amount(&w, "declared", i->pool.declared);
     json_put_bool(&w, "from_balance", i->pool.from_balance);
     json_put_u64(&w, "ledger_seq", i->pool.ledger_seq);
@@ -288,15 +298,17 @@ void rewarder_note_sealed(const struct rewarder_run *run, const struct rewarder_
     json_obj_end(&w);
 }
 
-void rewarder_note_quarantined(const struct rewarder_run *run, uint64_t n, const char *kind,
-                               const char *reason, int64_t now_ms, struct buf *b)
+void rewarder_note_quarantined(const struct rewarder_run *run, const struct rewarder_quarantine *q,
+                               struct buf *b)
 {
     struct json_w w;
     json_w_init(&w, b);
-    note_head(&w, run, n, "quarantined");
-    json_put_cstr(&w, "kind", kind);
-    json_put_cstr(&w, "reason", reason);
-    json_put_i64(&w, "at", now_ms);
+    note_head(&w, run, q->n, "quarantined");
+    json_put_cstr(&w, "kind", q->kind);
+    json_put_cstr(&w, "reason", q->reason);
+    if (q->refused)
+        json_put_raw(&w, "refused", str_from_c(q->refused));
+    json_put_i64(&w, "at", q->now_ms);
     json_obj_end(&w);
 }
 

@@ -21,12 +21,12 @@ struct rewarder_line {
     bool has_run_key, has_cid, has_digest, has_manifest, has_root, has_policy_hash;
     bool has_declared, has_pool, has_payouts, has_dust;
     struct money declared, pool, payouts, dust;
-    struct str policy_id;
+    struct str policy_id, funding, asset;
     bool from_balance;
     uint64_t ledger_seq, paid, leaves;
     int64_t sealed_at;
     /* quarantined, released, discarded */
-    struct str kind, reason;
+    struct str kind, reason, refused;
     int64_t at;
     /* settled */
     int64_t settled_at;

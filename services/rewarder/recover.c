@@ -53,6 +53,9 @@ static enum err add_sealed(struct rewarder *r, const struct entry *en)
     i->root = l->root;
     i->policy_hash = l->policy_hash;
     copy_text(i->policy_id, sizeof i->policy_id, l->policy_id);
+    copy_text(i->funding, sizeof i->funding, l->funding);
+    copy_text(i->asset, sizeof i->asset, l->asset);
+    i->pool_fixed = true;
     i->pool = (struct rewarder_pool){
         .declared = l->declared.units, .from_balance = l->from_balance, .ledger_seq = l->ledger_seq};
     i->amount = l->pool.units;
@@ -131,6 +134,7 @@ static enum err replay_entry(struct replay *p, struct entry *en)
         if ((str_eq(l->op, STR("settled")) && !run->info.settled_at_ms) || str_eq(l->op, STR("swept")))
             p->dead_max -= en->bytes; /* these stay */
         rewarder_run_edit(&r->registry, run, apply_line, en);
+        rewarder_run_set_refused(&r->registry, run, l->refused);
     }
     rewarder_run_unref(run);
     return ERR_OK;
@@ -206,6 +210,9 @@ struct rewarder_run *rewarder_run_from_view(const char *tenant, const char *epoc
     i->root = v->tree.root.hash;
     i->policy_hash = v->policy->policy->hash;
     snprintf(i->policy_id, sizeof i->policy_id, "%s", v->policy->policy->id);
+    snprintf(i->funding, sizeof i->funding, "%s", v->policy->policy->funding);
+    snprintf(i->asset, sizeof i->asset, "%s", v->policy->policy->asset);
+    i->pool_fixed = true;
     i->pool = v->pool;
     i->amount = v->amount;
     i->payouts = v->payouts;
@@ -219,12 +226,14 @@ struct rewarder_run *rewarder_run_from_view(const char *tenant, const char *epoc
 static enum err adopt(struct rewarder *r, const char *tenant, const char *epoch, bool dry) RT_BLOCKS
 {
     struct rewarder_view *v;
-    enum err e = rewarder_view_open(&r->files, dry, tenant, epoch, true, &v);
+    const char *bad;
+    enum err e = rewarder_view_open(
+        &r->files, &(struct rewarder_view_spec){tenant, epoch, dry, .rebuild_tree = true}, &v, &bad);
     if (e == ERR_NOT_FOUND)
         return ERR_OK; /* never sealed: the next computation overwrites it */
     if (e != ERR_OK) {
         obs_log(r->log, OBS_ERROR, "artifact.corrupt", OBS_STR("tenant", tenant), OBS_STR("epoch", epoch),
-                OBS_ERR(e), OBS_END);
+                OBS_STR("file", bad ? bad : ""), OBS_ERR(e), OBS_END);
         return ERR_OK;
     }
     struct rewarder_run *run = rewarder_run_from_view(tenant, epoch, dry, v), *holder;

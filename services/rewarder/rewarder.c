@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "auth/mint.h"
 #include "base/base64.h"
 #include "base/check.h"
 #include "base/rng.h"
@@ -20,6 +21,16 @@ static const struct conf_key config_keys[] = {
 #undef CONF
 };
 
+/* Nobody can listen in: TLS, or this machine. Where a call goes in the end is checked again when it is made. */
+static bool is_private(const char *url)
+{
+    static const char *const safe[] = {"https://", "http://127.", "http://localhost", "http://[::1]"};
+    bool ok = *url == '\0';
+    for (size_t i = 0; i < sizeof safe / sizeof *safe; i++)
+        ok = ok || !strncmp(url, safe[i], strlen(safe[i]));
+    return ok;
+}
+
 static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
 {
     struct rewarder_config *cfg = config;
@@ -29,6 +40,9 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
         return conf_refuse(c, "settlement.lanes", out_err, "the last lane must be at most 65535");
     if (cfg->max_spool_bytes < cfg->max_input_bytes)
         return conf_refuse(c, "limits.max_spool_bytes", out_err, "must be at least limits.max_input_bytes");
+    if (!is_private(cfg->accounting_base_url))
+        return conf_refuse(c, "inputs.accounting_base_url", out_err,
+                           "must be https://..., or http:// to this machine");
     return ERR_OK;
 }
 
@@ -121,6 +135,13 @@ static enum err use_signing_key(struct rewarder *r, bool make) RT_BLOCKS
     return e;
 }
 
+static enum err read_ledger_token(struct rewarder *r, struct buf *out)
+{
+    const char *file = rewarder_config(r)->ledger_token_file;
+    return *file ? auth_token_file_read(file, out)
+                 : svc_data_ledger_token(svc_data(r->svc), "rewarder", out);
+}
+
 /* In one process `ron up` hands a direct client over; else we connect to the ledger's port. */
 static enum err open_ledger(struct rewarder *r)
 {
@@ -132,7 +153,7 @@ static enum err open_ledger(struct rewarder *r)
         return ERR_OK;
     r->ledger = NULL;
     buf_init(&token, 8192);
-    enum err e = svc_data_ledger_token(svc_data(r->svc), "rewarder", &token);
+    enum err e = read_ledger_token(r, &token);
     snprintf(url, sizeof url, "http://127.0.0.1:%d", svc_base_port(r->svc) + LEDGER_PORT_OFFSET);
     if (e == ERR_OK)
         e = rewarder_ledger_open(*configured ? configured : url, buf_cstr(&token), &r->ledger);
@@ -196,6 +217,7 @@ static enum err open_state(struct rewarder *r) RT_BLOCKS
     r->cause_store = obs_health_add(h, "store", OBS_HARD);
     r->cause_work_queue = obs_health_add(h, "work_queue", OBS_HARD);
     r->cause_ledger = obs_health_add(h, "ledger", OBS_SOFT);
+    r->cause_accounting = obs_health_add(h, "accounting", OBS_SOFT);
     r->cause_policy = obs_health_add(h, "policy", OBS_SOFT);
     obs_health_set(h, r->cause_ledger, true);
     obs_health_set(h, r->cause_policy, true);

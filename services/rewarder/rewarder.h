@@ -77,7 +77,7 @@ struct rewarder {
         atomic_ullong written, refused, canceled; /* results and notes; requests; runs. Relaxed */
         uint64_t dropped_before;                  /* dropped_results_total when it began */
     } drain;                                      /* what became of things since the drain began */
-    size_t cause_store, cause_ledger, cause_policy, cause_work_queue;
+    size_t cause_store, cause_ledger, cause_accounting, cause_policy, cause_work_queue;
     struct {
         bool work_queue_full;
         int breakers[2];                                   /* as last seen: ledger, accounting */
@@ -150,6 +150,9 @@ struct rewarder_item *rewarder_item_create(enum rewarder_kind kind,
 void rewarder_item_destroy(struct rewarder *r,
                            struct rewarder_item *it); /* gives memory and references back */
 
+/* The same for one that nobody worked on: what was spooled goes, who waits for it is told, what was halted goes on. */
+void rewarder_item_abandon(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS;
+
 /* What a worker hands to the artifact writer. */
 enum rewarder_outcome_kind {
     REWARDER_OUT_RUN,
@@ -165,6 +168,7 @@ struct rewarder_outcome {
     enum rewarder_outcome_kind kind;
     struct rewarder_run *run;
     struct net_req *rq; /* snapshot, admin notes: answered when durable */
+    int status;         /* notes: with this */
     /* run */
     struct buf manifest;
     uint8_t *payouts;
@@ -197,6 +201,8 @@ void rewarder_write_run(struct rewarder *r, struct rewarder_run *run, struct buf
 void rewarder_reply_run(struct rewarder *r, struct net_req *rq, int status, struct rewarder_run *run);
 /* The 409 of an epoch that belongs to another run, or is quarantined. */
 void rewarder_reply_conflict(struct rewarder *r, struct net_req *rq, struct rewarder_run *holder);
+/* The 409 of a run that has no result yet. */
+void rewarder_reply_not_sealed(struct net_req *rq, enum rewarder_state state);
 /* Ends a run that did not make it; details is a JSON object or NULL. */
 void rewarder_run_fail(struct rewarder *r, struct rewarder_run *run, enum err why, const char *detail,
                        const char *details);
@@ -214,8 +220,14 @@ int64_t rewarder_now_ms(const struct rewarder *r);
 /* Lines of registry.log. */
 void rewarder_note_sealed(const struct rewarder_run *run, const struct rewarder_run_info *info,
                           struct buf *b);
-void rewarder_note_quarantined(const struct rewarder_run *run, uint64_t n, const char *kind,
-                               const char *reason, int64_t now_ms, struct buf *b);
+struct rewarder_quarantine {
+    uint64_t n; /* of the run */
+    const char *kind, *reason;
+    const char *refused; /* JSON array of what the ledger refused; NULL: nothing */
+    int64_t now_ms;
+};
+void rewarder_note_quarantined(const struct rewarder_run *run, const struct rewarder_quarantine *q,
+                               struct buf *b);
 void rewarder_note_simple(const struct rewarder_run *run, uint64_t n, const char *op, const char *reason,
                           struct buf *b);
 void rewarder_note_swept(const struct rewarder_run *run, uint64_t n, struct buf *b);

@@ -83,6 +83,7 @@ void rewarder_run_unref(struct rewarder_run *run)
     CHECK_MAGIC(run, RUN_MAGIC);
     rewarder_view_unref(run->view);
     rewarder_policy_unref(run->policy);
+    free(run->refused);
     rt_oneshot_fini(&run->sealed);
     run->magic = 0;
     free(run);
@@ -176,16 +177,20 @@ void rewarder_registry_forget(struct rewarder_registry *r, struct rewarder_run *
         rewarder_run_unref(run);
 }
 
-size_t rewarder_registry_list(struct rewarder_registry *r, struct str tenant, uint64_t before,
+static bool is_listed(const struct rewarder_run *run, const struct rewarder_listing *which)
+{
+    return !run->dry && run->info.n < which->before && str_eq_c(which->tenant, run->tenant) &&
+           (which->state == REWARDER_STATE_COUNT || run->info.state == which->state);
+}
+
+size_t rewarder_registry_list(struct rewarder_registry *r, const struct rewarder_listing *which,
                               struct rewarder_run **out, size_t max)
 {
     size_t n = 0;
     rt_lock_take(&r->lock);
-    for (size_t i = r->order_n; i-- > 0 && n < max;) {
-        struct rewarder_run *run = r->order[i];
-        if (!run->dry && run->info.n < before && (!tenant.p || str_eq_c(tenant, run->tenant)))
-            out[n++] = rewarder_run_ref(run);
-    }
+    for (size_t i = r->order_n; i-- > 0 && n < max;)
+        if (is_listed(r->order[i], which))
+            out[n++] = rewarder_run_ref(r->order[i]);
     rt_lock_release(&r->lock);
     return n;
 }
@@ -223,21 +228,49 @@ size_t rewarder_registry_count_unsettled(struct rewarder_registry *r, size_t hel
     return n;
 }
 
+/* What a run may still take: a quarantined one too, for it may be resumed. */
+static wide_u128 promised_to(const struct rewarder_run *run)
+{
+    const struct rewarder_run_info *i = &run->info;
+    if (run->dry)
+        return 0;
+    if (is_unsettled(run) || (i->state == REWARDER_QUARANTINED && i->sealed_at_ms))
+        return i->amount;
+    return i->state == REWARDER_COMPUTING && i->pool_fixed ? i->pool.declared : 0;
+}
+
+static wide_u128 sum_owed(const struct rewarder_registry *r, const struct rewarder_run *except,
+                          struct str funding)
+{
+    wide_u128 owed = 0;
+    for (size_t i = 0; i < r->order_n; i++)
+        if (r->order[i] != except && str_eq_c(funding, r->order[i]->info.funding) &&
+            wide_add_overflows(owed, promised_to(r->order[i]), &owed))
+            return ~(wide_u128)0;
+    return owed;
+}
+
 wide_u128 rewarder_registry_owed(struct rewarder_registry *r, const struct rewarder_run *except,
                                  struct str funding)
 {
-    wide_u128 owed = 0;
     rt_lock_take(&r->lock);
-    for (size_t i = 0; i < r->order_n; i++) {
-        const struct rewarder_run *run = r->order[i];
-        if (run == except || !is_unsettled(run) || !run->policy ||
-            !str_eq_c(funding, run->policy->policy->funding))
-            continue;
-        if (wide_add_overflows(owed, run->info.amount, &owed))
-            owed = ~(wide_u128)0;
-    }
+    wide_u128 owed = sum_owed(r, except, funding);
     rt_lock_release(&r->lock);
     return owed;
+}
+
+void rewarder_registry_fix_pool(struct rewarder_registry *r, struct rewarder_run *run,
+                                wide_u128 owed_before, struct rewarder_pool *pool)
+{
+    rt_lock_take(&r->lock);
+    if (pool->from_balance) {
+        wide_u128 owed = sum_owed(r, run, str_from_c(run->info.funding));
+        owed = owed > owed_before ? owed : owed_before;
+        pool->declared = pool->declared > owed ? pool->declared - owed : 0;
+    }
+    run->info.pool = *pool;
+    run->info.pool_fixed = true;
+    rt_lock_release(&r->lock);
 }
 
 struct rewarder_run_info rewarder_run_read(struct rewarder_registry *r, const struct rewarder_run *run)
@@ -347,6 +380,27 @@ size_t rewarder_registry_pick(struct rewarder_registry *r,
             out[n++] = rewarder_run_ref(r->order[i]);
     rt_lock_release(&r->lock);
     return n;
+}
+
+void rewarder_run_set_refused(struct rewarder_registry *r, struct rewarder_run *run, struct str list)
+{
+    char *copy = list.n && list.n < REWARDER_REFUSED_CHARS ? strndup(list.p, list.n) : NULL;
+    if (list.n && !copy)
+        return;
+    rt_lock_take(&r->lock);
+    char *old = run->refused;
+    run->refused = copy;
+    rt_lock_release(&r->lock);
+    free(old);
+}
+
+struct str rewarder_run_refused(struct rewarder_registry *r, const struct rewarder_run *run,
+                                char out[REWARDER_REFUSED_CHARS])
+{
+    rt_lock_take(&r->lock);
+    snprintf(out, REWARDER_REFUSED_CHARS, "%s", run->refused ? run->refused : "");
+    rt_lock_release(&r->lock);
+    return str_from_c(out);
 }
 
 struct rewarder_view *rewarder_run_view(struct rewarder_registry *r, struct rewarder_run *run)

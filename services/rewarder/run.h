@@ -22,7 +22,12 @@
 
 struct rewarder_view;
 
-enum { REWARDER_CAUSE_CHARS = 24, REWARDER_TEXT_CHARS = 257, REWARDER_CORR_CHARS = 129 };
+enum {
+    REWARDER_CAUSE_CHARS = 24,
+    REWARDER_TEXT_CHARS = 257,
+    REWARDER_CORR_CHARS = 129,
+    REWARDER_REFUSED_CHARS = 1024
+};
 
 /* What changes during a run's life. Plain data: copied out under the lock. */
 struct rewarder_run_info {
@@ -32,7 +37,9 @@ struct rewarder_run_info {
     bool has_key;
     char policy_id[REWARDER_NAME_MAX + 1];
     struct sha256 policy_hash;
+    char funding[REWARDER_ACCOUNT_MAX + 1], asset[REWARDER_ASSET_MAX + 1]; /* of the policy */
     struct rewarder_pool pool;
+    bool pool_fixed;                 /* pool is what this run may pay */
     wide_u128 amount, payouts, dust; /* effective pool and where it went */
     uint64_t paid, leaves, cut;
     bool cut_negative;
@@ -56,11 +63,12 @@ struct rewarder_run {
     char key[2 * REWARDER_NAME_MAX + 4];
     size_t key_n;
     char corr_id[REWARDER_CORR_CHARS];
-    struct obs_trace trace; /* the span that admitted it; zero: none */
-    int64_t deadline_ns;
-    struct rewarder_policy_ref *policy; /* NULL for a run known from disk until it is opened */
+    struct obs_trace trace;             /* the span that admitted it; zero: none */
+    int64_t began_ns, deadline_ns;      /* admitted; 0: in an earlier life */
+    struct rewarder_policy_ref *policy; /* NULL for a run known from disk */
     struct rewarder_run_info info;      /* run_registry */
     struct rewarder_view *view;         /* run_registry */
+    char *refused;            /* run_registry: JSON array of the units the ledger refused; NULL: none */
     struct rt_oneshot sealed; /* the artifact writer to the emitter: (void *)1 sealed, (void *)2 not */
     atomic_bool halt;  /* relaxed: an operator wants it quarantined; the emitter looks before each unit */
     atomic_uint phase; /* progress, relaxed */
@@ -103,15 +111,27 @@ struct rewarder_run *rewarder_registry_find(struct rewarder_registry *r, struct 
 NODISCARD enum err rewarder_registry_claim(struct rewarder_registry *r, struct rewarder_run *run,
                                            struct rewarder_run **out_holder);
 void rewarder_registry_forget(struct rewarder_registry *r, struct rewarder_run *run);
-/* Up to max references with n < before, newest first; tenant.p NULL: all. */
-size_t rewarder_registry_list(struct rewarder_registry *r, struct str tenant, uint64_t before,
+struct rewarder_listing {
+    struct str tenant;
+    enum rewarder_state state; /* REWARDER_STATE_COUNT: any */
+    uint64_t before;           /* n is less */
+};
+/* Up to max references, newest first. Dry runs are not listed. */
+size_t rewarder_registry_list(struct rewarder_registry *r, const struct rewarder_listing *which,
                               struct rewarder_run **out, size_t max);
 /* Sealed, emitting and held runs in sealing order. */
 size_t rewarder_registry_unsettled(struct rewarder_registry *r, struct rewarder_run **out, size_t max);
 size_t rewarder_registry_count_unsettled(struct rewarder_registry *r, size_t held_by[4]);
-/* What other runs with a fixed pool still owe from this funding account. */
+/* What other runs whose pool is fixed may still take from this funding account. */
 wide_u128 rewarder_registry_owed(struct rewarder_registry *r, const struct rewarder_run *except,
                                  struct str funding);
+/*
+ * Fixes the run's pool: from a balance what the account had (pool->declared) less what others are owed, else as it is. In one
+ * step, so that of two runs that saw the same balance only one is promised it. `owed_before`, asked before the balance was,
+ * covers who was paid in between.
+ */
+void rewarder_registry_fix_pool(struct rewarder_registry *r, struct rewarder_run *run,
+                                wide_u128 owed_before, struct rewarder_pool *pool);
 
 struct rewarder_run_info rewarder_run_read(struct rewarder_registry *r, const struct rewarder_run *run);
 /* Takes the event; `change` (may be NULL) then edits the info under the same lock. ERR_CONFLICT. */
@@ -132,6 +152,12 @@ size_t rewarder_registry_pick(struct rewarder_registry *r,
                               const void *arg, struct rewarder_run **out, size_t max);
 NODISCARD enum err rewarder_registry_add_input(struct rewarder_registry *r,
                                                const struct rewarder_input *in);
+
+/* What the ledger refused, a JSON array; an empty text forgets it. Without memory for it the list stays as it was. */
+void rewarder_run_set_refused(struct rewarder_registry *r, struct rewarder_run *run, struct str list);
+/* A copy of it in `out`; empty: nothing. */
+struct str rewarder_run_refused(struct rewarder_registry *r, const struct rewarder_run *run,
+                                char out[REWARDER_REFUSED_CHARS]);
 
 /* The view of a run that has one; a reference, or NULL. */
 struct rewarder_view *rewarder_run_view(struct rewarder_registry *r, struct rewarder_run *run);

@@ -85,18 +85,24 @@ static bool read_seal(struct rewarder_view *v, struct bytes text)
 
 struct place {
     struct rewarder_files *files;
-    bool dry;
-    const char *tenant, *epoch;
+    const struct rewarder_view_spec *run;
+    const char *bad; /* the file that was missing or damaged */
 };
 
 static enum err load(const struct place *at, const char *name, struct rewarder_file *out) RT_BLOCKS
 {
     char path[STORE_PATH_MAX];
-    rewarder_path_run(at->files, at->dry, at->tenant, at->epoch, name, path);
+    rewarder_path_run(at->files, at->run->dry, at->run->tenant, at->run->epoch, name, path);
     return rewarder_file_load(at->files, path, out);
 }
 
-static enum err open_seal(struct rewarder_view *v, const struct place *at) RT_BLOCKS
+static enum err corrupt(struct place *at, const char *file)
+{
+    at->bad = file;
+    return ERR_ARTIFACT_CORRUPT;
+}
+
+static enum err open_seal(struct rewarder_view *v, struct place *at) RT_BLOCKS
 {
     struct rewarder_file file;
     char name[64];
@@ -106,46 +112,46 @@ static enum err open_seal(struct rewarder_view *v, const struct place *at) RT_BL
     bool ok = read_seal(v, file.bytes);
     rewarder_file_unload(&file);
     if (!ok)
-        return ERR_ARTIFACT_CORRUPT;
+        return corrupt(at, "seal.json");
     snprintf(name, sizeof name, "sigs/%s.sig", v->kid);
     e = load(at, name, &file);
     if (e != ERR_OK)
-        return ERR_ARTIFACT_CORRUPT;
+        return corrupt(at, "signature");
     ok = file.bytes.n == sizeof v->signature;
     if (ok)
         memcpy(v->signature, file.bytes.p, sizeof v->signature);
     rewarder_file_unload(&file);
-    return ok ? ERR_OK : ERR_ARTIFACT_CORRUPT;
+    return ok ? ERR_OK : corrupt(at, "signature");
 }
 
-static enum err open_manifest(struct rewarder_view *v, const struct place *at, struct claims *c) RT_BLOCKS
+static enum err open_manifest(struct rewarder_view *v, struct place *at, struct claims *c) RT_BLOCKS
 {
     json_error_t why;
-    enum err e = load(at, "run.json", &v->manifest_file);
-    if (e != ERR_OK)
-        return ERR_ARTIFACT_CORRUPT;
+    if (load(at, "run.json", &v->manifest_file) != ERR_OK)
+        return corrupt(at, "run.json");
     struct bytes text = v->manifest_file.bytes;
     sha256_of(text.p, text.n, &v->manifest_digest);
     json_t *root = json_loadb((const char *)text.p, text.n, JSON_REJECT_DUPLICATES, &why);
     bool ok = root && read_manifest(v, root, c);
     json_decref(root);
-    return ok ? ERR_OK : ERR_ARTIFACT_CORRUPT;
+    return ok ? ERR_OK : corrupt(at, "run.json");
 }
 
-static enum err open_tree(struct rewarder_view *v, const struct place *at, bool rebuild) RT_BLOCKS
+static enum err open_tree(struct rewarder_view *v, struct place *at) RT_BLOCKS
 {
     struct rewarder_file file;
-    if (!rebuild && load(at, "tree.bin", &file) == ERR_OK) {
+    if (!at->run->rebuild_tree && load(at, "tree.bin", &file) == ERR_OK) {
         enum err e = rewarder_tree_decode(file.bytes, &v->tree);
         rewarder_file_unload(&file);
         if (e == ERR_OK)
             return ERR_OK;
+        at->bad = "tree.bin";
     }
     return rewarder_payouts_tree(&v->table, &v->tree); /* tree.bin is a cache */
 }
 
 /* Where the ledger put each chunk, once it did. */
-static enum err open_settlement(struct rewarder_view *v, const struct place *at) RT_BLOCKS
+static enum err open_settlement(struct rewarder_view *v, struct place *at) RT_BLOCKS
 {
     struct rewarder_file file;
     json_error_t why;
@@ -163,42 +169,44 @@ static enum err open_settlement(struct rewarder_view *v, const struct place *at)
         v->places[c].seq_start = (uint64_t)json_integer_value(json_object_get(o, "seq_start"));
     }
     json_decref(root);
-    return v->places ? ERR_OK : ERR_ARTIFACT_CORRUPT;
+    return v->places ? ERR_OK : corrupt(at, "settlement.json");
 }
 
-static enum err open_all(struct rewarder_view *v, const struct place *at, bool rebuild_tree) RT_BLOCKS
+static enum err open_all(struct rewarder_view *v, struct place *at) RT_BLOCKS
 {
     struct claims claims = {.count = 0};
     enum err e = open_seal(v, at);
     if (e == ERR_OK)
         e = open_manifest(v, at, &claims);
     if (e == ERR_OK && load(at, "payouts.bin", &v->payouts_file) != ERR_OK)
-        e = ERR_ARTIFACT_CORRUPT;
+        e = corrupt(at, "payouts.bin");
     if (e == ERR_OK && rewarder_payouts_open(v->payouts_file.bytes, &v->table) != ERR_OK)
-        e = ERR_ARTIFACT_CORRUPT;
+        e = corrupt(at, "payouts.bin");
     if (e != ERR_OK)
         return e;
     if (!sha256_eq(&v->table.file_hash, &claims.payouts_hash) || v->table.leaves != claims.count ||
         !sha256_eq(&v->table.inputs_digest, &v->inputs_digest) || v->table.pool != v->amount)
-        return ERR_ARTIFACT_CORRUPT;
-    e = open_tree(v, at, rebuild_tree);
+        return corrupt(at, "payouts.bin");
+    e = open_tree(v, at);
     if (e != ERR_OK)
         return e;
     if (!sha256_eq(&v->tree.root.hash, &claims.root) || v->tree.root.sum != v->amount)
-        return ERR_ARTIFACT_CORRUPT;
+        return corrupt(at, at->bad ? at->bad : "run.json");
     v->cut = rewarder_explain_cut(&v->table, v->policy->policy, &v->cut_negative);
-    return at->dry ? ERR_OK : open_settlement(v, at);
+    return at->run->dry ? ERR_OK : open_settlement(v, at);
 }
 
-enum err rewarder_view_open(struct rewarder_files *f, bool dry, const char *tenant, const char *epoch,
-                            bool rebuild_tree, struct rewarder_view **out)
+enum err rewarder_view_open(struct rewarder_files *f, const struct rewarder_view_spec *spec,
+                            struct rewarder_view **out, const char **out_bad)
 {
     struct rewarder_view *v = calloc(1, sizeof *v);
+    *out_bad = NULL;
     if (!v)
         return ERR_NO_MEMORY;
     atomic_init(&v->refs, 1);
-    struct place at = {f, dry, tenant, epoch};
-    enum err e = open_all(v, &at, rebuild_tree);
+    struct place at = {f, spec, NULL};
+    enum err e = open_all(v, &at);
+    *out_bad = at.bad;
     if (e != ERR_OK) {
         rewarder_view_unref(v);
         return e;

@@ -37,13 +37,18 @@ struct rewarder_view {
     struct rewarder_chunk_place *places;
 };
 
+/* Which run, and what to do with its cache. */
+struct rewarder_view_spec {
+    const char *tenant, *epoch;
+    bool dry, rebuild_tree;
+};
 /*
  * Every byte is hashed: payouts.bin against the manifest, the tree against the commitment (rebuilt when tree.bin is bad or
- * `rebuild_tree`). ERR_NOT_FOUND: not sealed; ERR_ARTIFACT_CORRUPT.
+ * `rebuild_tree`). ERR_NOT_FOUND: not sealed; ERR_ARTIFACT_CORRUPT. *out_bad is the file that is missing or damaged: also
+ * with ERR_OK when that was tree.bin, which is only a cache; else NULL.
  */
-NODISCARD enum err rewarder_view_open(struct rewarder_files *f, bool dry, const char *tenant,
-                                      const char *epoch, bool rebuild_tree,
-                                      struct rewarder_view **out) RT_BLOCKS;
+NODISCARD enum err rewarder_view_open(struct rewarder_files *f, const struct rewarder_view_spec *spec,
+                                      struct rewarder_view **out, const char **out_bad) RT_BLOCKS;
 struct rewarder_view *rewarder_view_ref(struct rewarder_view *v);
 void rewarder_view_unref(struct rewarder_view *v); /* NULL is fine */
 

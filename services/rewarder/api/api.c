@@ -5,6 +5,7 @@
 
 #include "base/json_read.h"
 #include "base/json_write.h"
+#include "net/http_range.h"
 
 static void remember(const struct auth_cap *cap, struct api_caller *out)
 {
@@ -62,6 +63,45 @@ static bool allow(struct rewarder *r, struct net_req *rq, const char *op, struct
     return within_tenant_rate(r, rq, out);
 }
 
+bool api_allow_op(struct rewarder *r, struct net_req *rq, const char *op, struct api_caller *out,
+                  struct auth_cap **out_cap)
+{
+    struct auth_want want = {.op = str_from_c(op), .lacks = lacks(&(struct auth_want){.bytes = 0})};
+    struct auth_cap *cap;
+    if (!within_rate(r, rq) || svc_authorize(r->svc, rq, &want, &cap) != ERR_OK)
+        return false;
+    remember(cap, out);
+    if (!within_tenant_rate(r, rq, out)) {
+        auth_cap_release(cap);
+        return false;
+    }
+    *out_cap = cap;
+    return true;
+}
+
+static void from_whom(struct rewarder *r, struct net_req *rq, struct auth_want *want)
+{
+    const struct net_peer *peer = net_req_peer(rq);
+    want->peer_ip = peer->kind == NET_PEER_UNIX ? NULL : peer->addr;
+    want->now_ms = rewarder_now_ms(r);
+}
+
+bool api_covers(struct rewarder *r, struct net_req *rq, const struct auth_cap *cap, const char *op,
+                struct auth_want *want)
+{
+    struct auth_deny why = {.reason = NULL};
+    char details[64];
+    want->op = str_from_c(op);
+    want->lacks = lacks(want);
+    from_whom(r, rq, want);
+    enum err e = auth_allows(cap, want, &why);
+    if (e == ERR_OK)
+        return true;
+    int n = snprintf(details, sizeof details, "{\"reason\":\"%s\"}", why.reason ? why.reason : "caveat");
+    net_reply_problem_details(rq, e, "the capability does not cover this", bytes_of(details, (size_t)n));
+    return false;
+}
+
 /* A request that waits for its run to be opened runs its handler twice, and counts twice: rare and harmless. */
 bool api_allow(struct rewarder *r, struct net_req *rq, const char *op, struct auth_want *want,
                struct api_caller *out)
@@ -79,6 +119,7 @@ bool api_allow_either(struct rewarder *r, struct net_req *rq, const char *op, co
         return false;
     trial.op = str_from_c(op);
     trial.lacks = lacks(&trial);
+    from_whom(r, rq, &trial);
     if (auth_bearer(net_req_header(rq, "authorization"), &token) == ERR_OK &&
         svc_authorize_token(r->svc, token, &trial, &cap, NULL) == ERR_OK) {
         remember(cap, out);
@@ -129,10 +170,7 @@ struct rewarder_view *api_view(struct rewarder *r, struct net_req *rq, struct re
         return NULL;
     }
     if (!rewarder_state_has_files(info.state)) {
-        char details[64];
-        int n = snprintf(details, sizeof details, "{\"state\":\"%s\"}", rewarder_state_name(info.state));
-        net_reply_problem_details(rq, ERR_NOT_SEALED, "the run has no result yet",
-                                  bytes_of(details, (size_t)n));
+        rewarder_reply_not_sealed(rq, info.state);
         return NULL;
     }
     struct rewarder_view *v = rewarder_run_view(&r->registry, run);
@@ -145,21 +183,22 @@ struct rewarder_view *api_view(struct rewarder *r, struct net_req *rq, struct re
     }
     it->run = rewarder_run_ref(run);
     it->again = again;
-    api_enqueue(r, it, "compute");
+    (void)!api_enqueue(r, it, "compute");
     return NULL;
 }
 
-void api_enqueue(struct rewarder *r, struct rewarder_item *it, const char *endpoint)
+bool api_enqueue(struct rewarder *r, struct rewarder_item *it, const char *endpoint)
 {
     enum err e = rt_chan_try_send(r->work_req, it);
     if (e == ERR_OK)
-        return;
+        return true;
     if (e == ERR_BUSY)
         REWARDER_COUNT(r, busy, endpoint);
     net_reply_problem(it->rq, e == ERR_BUSY ? ERR_BUSY : ERR_DRAINING,
                       e == ERR_BUSY ? "the request queue is full" : "the service is shutting down");
     it->rq = NULL;
     rewarder_item_destroy(r, it);
+    return false;
 }
 
 struct rewarder_item *api_item(struct rewarder *r, struct net_req *rq, enum rewarder_kind kind,
@@ -211,11 +250,44 @@ static void unload(void *arg, enum err result)
     free(file);
 }
 
-void api_reply_file(struct net_req *rq, const char *type, const char *etag, struct rewarder_file *file)
+static struct str quoted(const struct sha256 *digest, char out[SHA256_TEXT_CHARS + 2])
 {
-    struct net_header list[] = {{STR("ETag"), str_from_c(etag ? etag : "")},
+    out[0] = '"';
+    sha256_format(digest, out + 1);
+    size_t n = strlen(out);
+    out[n] = '"';
+    out[n + 1] = '\0';
+    return str_of(out, n + 1);
+}
+
+bool api_not_modified(struct net_req *rq, const struct sha256 *digest)
+{
+    char tag[SHA256_TEXT_CHARS + 2];
+    struct net_conditions asked;
+    struct net_validator have = {.etag = {.tag = quoted(digest, tag)}, .modified_s = INT64_MIN};
+    net_req_conditions(rq, &asked);
+    if (net_conditions_check(&asked, &have, 0) != NET_CONDITION_NOT_MODIFIED)
+        return false;
+    struct net_header list[] = {{STR("ETag"), have.etag.tag}};
+    net_reply(rq, 304, &(struct net_headers){.type = "", .list = list, .count = 1},
+              (struct bytes){NULL, 0});
+    return true;
+}
+
+void api_reply_json(struct net_req *rq, const struct sha256 *digest, struct bytes body)
+{
+    char tag[SHA256_TEXT_CHARS + 2];
+    struct net_header list[] = {{STR("ETag"), quoted(digest, tag)}};
+    net_reply(rq, 200, &(struct net_headers){.list = list, .count = 1}, body);
+}
+
+void api_reply_file(struct net_req *rq, const char *type, const struct sha256 *digest, bool immutable,
+                    struct rewarder_file *file)
+{
+    char tag[SHA256_TEXT_CHARS + 2];
+    struct net_header list[] = {{STR("ETag"), digest ? quoted(digest, tag) : STR("")},
                                 {STR("Cache-Control"), STR("private, max-age=31536000, immutable")}};
-    struct net_headers headers = {.type = type, .list = list, .count = etag ? 2 : 0};
+    struct net_headers headers = {.type = type, .list = list, .count = digest ? (immutable ? 2 : 1) : 0};
     struct rewarder_file *kept = malloc(sizeof *kept);
     if (!kept) {
         rewarder_file_unload(file);

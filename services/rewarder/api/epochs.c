@@ -8,7 +8,7 @@
 #include "services/rewarder/api/api.h"
 #include "services/rewarder/api/routes.h"
 
-enum { LIST_MAX = 200, LIST_DEFAULT = 50, LIST_BODY_MAX = 1 << 20 };
+enum { LIST_MAX = 200, LIST_DEFAULT = 50, LIST_BODY_MAX = 1 << 20, RUN_BODY_MAX = 4 << 20 };
 
 struct compute_body {
     struct sha256 inputs_cid;
@@ -44,36 +44,49 @@ static bool answer_existing(struct rewarder *r, struct net_req *rq, const struct
     return v != NULL;
 }
 
+/* A pool that is the account's balance is not known before the run: no `max_amount` covers it. */
+static bool may_spend(struct rewarder *r, struct net_req *rq, const struct auth_cap *cap,
+                      const struct rewarder_policy *p)
+{
+    struct money pool = {p->pool_is_balance ? ~(wide_u128)0 : p->pool};
+    struct auth_want want = {
+        .account = str_from_c(p->funding), .asset = str_from_c(p->asset), .amount = &pool};
+    return api_covers(r, rq, cap, "compute", &want);
+}
+
+/* A reference to the policy this caller may compute with; NULL: the problem has been sent. */
+static struct rewarder_policy_ref *policy_of(struct rewarder *r, struct net_req *rq,
+                                             const struct auth_cap *cap, const struct api_caller *who,
+                                             struct str id)
+{
+    struct rewarder_policy_ref *policy = rewarder_policies_find(&r->policies, id);
+    if (!policy) {
+        net_reply_problem(rq, ERR_POLICY_NOT_FOUND, "no policy of this id");
+        return NULL;
+    }
+    if (!rewarder_policy_for_tenant(policy->policy, str_from_c(who->tenant)))
+        net_reply_problem(rq, ERR_POLICY_FORBIDDEN, "the policy is not for this tenant");
+    else if (may_spend(r, rq, cap, policy->policy))
+        return policy;
+    rewarder_policy_unref(policy);
+    return NULL;
+}
+
 void rewarder_api_compute(struct net_req *rq, void *ctx)
 {
     struct rewarder *r = ctx;
     struct str epoch;
     struct api_caller who;
+    struct auth_cap *cap;
     struct compute_body body = {.policy_id = str_from_c(rewarder_config(r)->policy_id)};
-    struct auth_want want = {.bytes = 0};
-    struct money pool;
-    if (!api_epoch(rq, &epoch) || !api_body(rq, compute_fields, &body, false))
+    if (!api_allow_op(r, rq, "compute", &who, &cap))
         return;
-    struct rewarder_policy_ref *policy = rewarder_policies_find(&r->policies, body.policy_id);
-    if (policy) {
-        want.account = str_from_c(policy->policy->funding);
-        want.asset = str_from_c(policy->policy->asset);
-        pool = (struct money){policy->policy->pool};
-        want.amount = &pool;
-    }
-    if (!api_allow(r, rq, "compute", &want, &who)) {
-        rewarder_policy_unref(policy);
+    struct rewarder_policy_ref *policy = api_body(rq, compute_fields, &body, false) && api_epoch(rq, &epoch)
+                                             ? policy_of(r, rq, cap, &who, body.policy_id)
+                                             : NULL;
+    auth_cap_release(cap);
+    if (!policy)
         return;
-    }
-    if (!policy) {
-        net_reply_problem(rq, ERR_POLICY_NOT_FOUND, "no policy of this id");
-        return;
-    }
-    if (!rewarder_policy_for_tenant(policy->policy, str_from_c(who.tenant))) {
-        net_reply_problem(rq, ERR_POLICY_FORBIDDEN, "the policy is not for this tenant");
-        rewarder_policy_unref(policy);
-        return;
-    }
     struct rewarder_item *it = NULL;
     if (!answer_existing(r, rq, &who, epoch, &body, policy->policy)) {
         if (rewarder_refuses_more(r)) {
@@ -92,7 +105,22 @@ void rewarder_api_compute(struct net_req *rq, void *ctx)
     it->dry = body.dry_run;
     it->policy = policy;
     it->by = net_req_caller_deadline(rq);
-    api_enqueue(r, it, "compute");
+    (void)!api_enqueue(r, it, "compute");
+}
+
+/* The run as it is now; whoever has seen exactly this is told so. */
+static void show_run(struct rewarder *r, struct net_req *rq, struct rewarder_run *run)
+{
+    struct buf b;
+    struct sha256 digest;
+    buf_init(&b, RUN_BODY_MAX);
+    rewarder_write_run(r, run, &b);
+    sha256_of(b.p, b.n, &digest);
+    if (b.err != ERR_OK)
+        net_reply_problem(rq, ERR_INTERNAL, "the answer is too large");
+    else if (!api_not_modified(rq, &digest))
+        api_reply_json(rq, &digest, buf_bytes(&b));
+    buf_fini(&b);
 }
 
 void rewarder_api_get_epoch(struct net_req *rq, void *ctx)
@@ -108,10 +136,10 @@ void rewarder_api_get_epoch(struct net_req *rq, void *ctx)
     if (rewarder_state_has_files(info.state) && !info.swept) {
         struct rewarder_view *v = api_view(r, rq, run, rewarder_api_get_epoch);
         if (v)
-            rewarder_reply_run(r, rq, 200, run);
+            show_run(r, rq, run);
         rewarder_view_unref(v);
     } else {
-        rewarder_reply_run(r, rq, 200, run);
+        show_run(r, rq, run);
     }
     rewarder_run_unref(run);
 }
@@ -171,11 +199,11 @@ void rewarder_api_list_epochs(struct net_req *rq, void *ctx)
     json_obj_begin(&w);
     json_key(&w, "epochs");
     json_arr_begin(&w);
-    size_t n = rewarder_registry_list(&r->registry, str_from_c(who.tenant), before, runs, limit);
+    size_t n = rewarder_registry_list(
+        &r->registry, &(struct rewarder_listing){str_from_c(who.tenant), wanted, before}, runs, limit);
     for (size_t i = 0; i < n; i++) {
         struct rewarder_run_info info = rewarder_run_read(&r->registry, runs[i]);
-        if (wanted == REWARDER_STATE_COUNT || info.state == wanted)
-            put_listed(&w, runs[i], &info);
+        put_listed(&w, runs[i], &info);
         last = info.n;
         rewarder_run_unref(runs[i]);
     }
@@ -193,16 +221,31 @@ struct emit_body {
 static const struct json_field emit_fields[] = {JSON_DEF(struct emit_body, recheck, JSON_KIND_BOOL),
                                                 JSON_END};
 
+static bool may_emit(struct rewarder *r, struct net_req *rq, const struct auth_cap *cap,
+                     const struct rewarder_run *run)
+{
+    struct rewarder_run_info info = rewarder_run_read(&r->registry, run);
+    struct money pool = {info.sealed_at_ms ? info.amount : ~(wide_u128)0};
+    struct auth_want want = {
+        .account = str_from_c(info.funding), .asset = str_from_c(info.asset), .amount = &pool};
+    return api_covers(r, rq, cap, "compute", &want);
+}
+
 void rewarder_api_emit(struct net_req *rq, void *ctx)
 {
     struct rewarder *r = ctx;
     struct api_caller who;
+    struct auth_cap *cap;
     struct emit_body body = {false};
-    if (!api_allow(r, rq, "compute", NULL, &who) || !api_body(rq, emit_fields, &body, true))
+    if (!api_allow_op(r, rq, "compute", &who, &cap))
         return;
-    struct rewarder_run *run = api_run(r, rq, &who);
-    if (!run)
+    struct rewarder_run *run = api_body(rq, emit_fields, &body, true) ? api_run(r, rq, &who) : NULL;
+    bool covered = run && may_emit(r, rq, cap, run);
+    auth_cap_release(cap);
+    if (!covered) {
+        rewarder_run_unref(run);
         return;
+    }
     struct rewarder_run_info info = rewarder_run_read(&r->registry, run);
     if (info.state == REWARDER_QUARANTINED) {
         rewarder_reply_conflict(r, rq, run);
@@ -211,13 +254,13 @@ void rewarder_api_emit(struct net_req *rq, void *ctx)
     } else if (run->dry || info.state == REWARDER_FAILED) {
         net_reply_problem(rq, ERR_NOT_EMITTABLE, "a dry or failed run is never emitted");
     } else if (info.state < REWARDER_SEALED) {
-        net_reply_problem(rq, ERR_NOT_SEALED, "the run has no result yet");
+        rewarder_reply_not_sealed(rq, info.state);
     } else {
         struct rewarder_item *it = api_item(r, rq, REWARDER_EMIT, &who);
         if (it) {
             it->run = rewarder_run_ref(run);
             it->recheck = body.recheck;
-            api_enqueue(r, it, "emit");
+            (void)!api_enqueue(r, it, "emit");
         }
     }
     rewarder_run_unref(run);
@@ -254,9 +297,15 @@ static void administer(struct rewarder *r, struct net_req *rq, const struct api_
         it->release = release;
         it->discard = str_eq(body->action, STR("discard"));
         snprintf(it->reason, sizeof it->reason, "%.*s", STR_ARG(body->reason));
+        /* Said before it takes effect, and by whom. */
+        obs_log(r->log, OBS_WARN, "admin.asked", OBS_STR("action", body->action),
+                OBS_STR("tenant", (const char *)run->tenant), OBS_STR("epoch", (const char *)run->epoch),
+                OBS_STR("actor", (const char *)it->actor), OBS_STR("reason", (const char *)it->reason),
+                OBS_CORR(net_req_corr_id(rq)), OBS_END);
         if (!release)
             atomic_store(&run->halt, true); /* before the next unit leaves */
-        api_enqueue(r, it, "emit");
+        if (!api_enqueue(r, it, "emit") && !release)
+            atomic_store(&run->halt, false); /* it was refused: the run goes on */
     }
     rewarder_run_unref(run);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/base64.h"
+#include "base/str.h"
 #include "services/rewarder/api/api.h"
 #include "services/rewarder/api/routes.h"
 
@@ -12,18 +13,23 @@ struct upload {
     struct store_file *file;
 };
 
-/* `sha-256=:<base64>:` of RFC 9530; other algorithms are not ours to check. */
+/* `sha-256=:<base64>:` among the members of RFC 9530; other algorithms are not ours to check. */
 static bool read_digest(struct str header, struct rewarder_item *it)
 {
     size_t n;
-    if (!header.p || !str_starts(header, STR("sha-256=:")))
-        return true;
-    struct str text = str_of(header.p + 9, header.n - 9);
-    if (text.n == 0 || text.p[text.n - 1] != ':')
-        return false;
-    text.n--;
-    it->has_expected = true;
-    return base64_decode(text, it->expected.b, 32, &n) == ERR_OK && n == 32;
+    const char *end = header.p ? header.p + header.n : NULL;
+    for (const char *at = header.p; at && at < end;) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        struct str one = str_trim(str_of(at, (size_t)((comma ? comma : end) - at)));
+        at = comma ? comma + 1 : end;
+        if (!str_starts(one, STR("sha-256=")))
+            continue;
+        if (one.n < 10 || one.p[8] != ':' || one.p[one.n - 1] != ':')
+            return false;
+        it->has_expected = true;
+        return base64_decode(str_of(one.p + 9, one.n - 10), it->expected.b, 32, &n) == ERR_OK && n == 32;
+    }
+    return true;
 }
 
 static void give_up(struct upload *u, struct net_req *rq, enum err e, const char *detail) RT_BLOCKS
@@ -31,11 +37,9 @@ static void give_up(struct upload *u, struct net_req *rq, enum err e, const char
     struct rewarder *r = u->r;
     net_req_set_user(rq, NULL);
     store_file_close(u->file);
-    (void)!store_disk_unlink(r->files.disk, u->it->spool);
-    atomic_fetch_sub_explicit(&r->spool_used, u->it->bytes, memory_order_relaxed);
     net_reply_problem(rq, e, "%s", detail);
     u->it->rq = NULL;
-    rewarder_item_destroy(r, u->it);
+    rewarder_item_abandon(r, u->it);
     free(u);
 }
 
@@ -59,11 +63,10 @@ static void complete(struct upload *u, struct net_req *rq) RT_BLOCKS
         return;
     if (e == ERR_BUSY)
         REWARDER_COUNT(r, busy, "inputs");
-    (void)!store_disk_unlink(r->files.disk, it->spool);
-    atomic_fetch_sub_explicit(&r->spool_used, it->bytes, memory_order_relaxed);
-    net_reply_problem(rq, e == ERR_BUSY ? ERR_BUSY : ERR_DRAINING, "the request queue is full");
+    net_reply_problem(rq, e == ERR_BUSY ? ERR_BUSY : ERR_DRAINING,
+                      e == ERR_BUSY ? "the request queue is full" : "the service is shutting down");
     it->rq = NULL;
-    rewarder_item_destroy(r, it);
+    rewarder_item_abandon(r, it);
 }
 
 static void take_piece(struct net_req *rq, struct bytes piece, bool end, void *arg) RT_BLOCKS
@@ -143,8 +146,8 @@ void rewarder_api_get_inputs(struct net_req *rq, void *ctx)
     struct rewarder_input in;
     struct rewarder_file file;
     struct str view;
-    char path[STORE_PATH_MAX], etag[SHA256_TEXT_CHARS + 2], storage[2048];
-    if (!api_allow(r, rq, "read", NULL, &who))
+    char path[STORE_PATH_MAX], storage[2048];
+    if (!api_allow(r, rq, "read", &(struct auth_want){.account = API_EVERY_ACCOUNT}, &who))
         return;
     struct str text = net_req_param(rq, "cid");
     if (sha256_parse(text, &cid) != ERR_OK || !rewarder_registry_input(&r->registry, &cid, &in) ||
@@ -159,14 +162,12 @@ void rewarder_api_get_inputs(struct net_req *rq, void *ctx)
         net_reply_json(rq, 200, buf_bytes(&b));
         return;
     }
-    snprintf(etag, sizeof etag, "\"%.*s\"", STR_ARG(text));
-    if (str_eq_c(net_req_header(rq, "if-none-match"), etag)) {
-        net_reply(rq, 304, &(struct net_headers){.type = ""}, (struct bytes){NULL, 0});
+    if (api_not_modified(rq, &cid))
         return;
-    }
     rewarder_path_input(&r->files, &cid, ".raw", path);
     if (rewarder_file_load(&r->files, path, &file) != ERR_OK)
-        net_reply_problem(rq, ERR_ARTIFACT_CORRUPT, "the stored bytes are gone");
+        net_reply_problem_details(rq, ERR_ARTIFACT_CORRUPT, "the stored bytes are gone",
+                                  bytes_of_str(STR("{\"file\":\"raw\"}")));
     else
-        api_reply_file(rq, in.ndjson ? "application/x-ndjson" : "application/json", etag, &file);
+        api_reply_file(rq, in.ndjson ? "application/x-ndjson" : "application/json", &cid, true, &file);
 }

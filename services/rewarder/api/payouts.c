@@ -126,13 +126,15 @@ void rewarder_api_get_payout(struct net_req *rq, void *ctx)
     struct api_caller who;
     struct auth_want want = {.bytes = 0};
     struct str account;
-    if (net_req_query(rq, "account", &account) != ERR_OK || !str_is_account(account)) {
+    bool named = net_req_query(rq, "account", &account) == ERR_OK && str_is_account(account);
+    if (named)
+        want.account = account;
+    if (!api_allow_either(r, rq, "payout", "read", &want, &who))
+        return;
+    if (!named) {
         net_reply_problem(rq, ERR_BAD_REQUEST, "name one account: ?account=");
         return;
     }
-    want.account = account;
-    if (!api_allow_either(r, rq, "payout", "read", &want, &who))
-        return;
     struct rewarder_run *run = api_run(r, rq, &who);
     struct rewarder_view *v = run ? api_view(r, rq, run, rewarder_api_get_payout) : NULL;
     if (v)
@@ -201,7 +203,7 @@ void rewarder_api_get_csv(struct net_req *rq, void *ctx)
 {
     struct rewarder *r = ctx;
     struct api_caller who;
-    if (!api_allow(r, rq, "read", NULL, &who))
+    if (!api_allow(r, rq, "read", &(struct auth_want){.account = API_EVERY_ACCOUNT}, &who))
         return;
     struct rewarder_run *run = api_run(r, rq, &who);
     if (!run)
@@ -211,7 +213,7 @@ void rewarder_api_get_csv(struct net_req *rq, void *ctx)
     if (info.state == REWARDER_QUARANTINED)
         rewarder_reply_conflict(r, rq, run);
     else if (!rewarder_state_has_files(info.state))
-        net_reply_problem(rq, ERR_NOT_SEALED, "the run has no result yet");
+        rewarder_reply_not_sealed(rq, info.state);
     else if (info.swept)
         net_reply_problem(rq, ERR_NOT_FOUND, "the run was settled long ago and its files were removed");
     else
@@ -220,7 +222,7 @@ void rewarder_api_get_csv(struct net_req *rq, void *ctx)
         it->run = rewarder_run_ref(run);
         it->again = write_csv;
         net_req_set_user(rq, run); /* the item keeps it alive until write_csv has run */
-        api_enqueue(r, it, "compute");
+        (void)!api_enqueue(r, it, "compute");
     }
     rewarder_run_unref(run);
 }
@@ -249,34 +251,60 @@ static bool is_public(struct str name)
            str_starts(name, STR("sigs/"));
 }
 
-void rewarder_api_get_artifact(struct net_req *rq, void *ctx)
+/* The table may be large, and what opened it has hashed it. */
+static void digest_of(struct rewarder *r, struct rewarder_run *run, struct str name,
+                      const struct rewarder_file *file, struct sha256 *out)
 {
-    struct rewarder *r = ctx;
-    struct api_caller who;
-    struct auth_want want = {.bytes = 0};
+    struct rewarder_view *v =
+        str_eq(name, STR("payouts.bin")) ? rewarder_run_view(&r->registry, run) : NULL;
+    if (v)
+        *out = v->table.file_hash;
+    else
+        sha256_of(file->bytes.p, file->bytes.n, out);
+    rewarder_view_unref(v);
+}
+
+static void send_artifact(struct rewarder *r, struct net_req *rq, struct rewarder_run *run,
+                          struct str name) RT_BLOCKS
+{
     struct rewarder_file file;
+    struct sha256 digest;
     char path[STORE_PATH_MAX], text[64];
-    struct str name = net_req_param(rq, "name");
-    if (!is_artifact(name)) {
-        net_reply_problem(rq, ERR_NOT_FOUND, "no such file of a run");
-        return;
-    }
-    if (!(is_public(name) ? api_allow_either(r, rq, "payout", "read", &want, &who)
-                          : api_allow(r, rq, "read", NULL, &who)))
-        return;
-    struct rewarder_run *run = api_run(r, rq, &who);
-    if (!run)
-        return;
     snprintf(text, sizeof text, "%.*s", STR_ARG(name));
     rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, text, path);
-    if (!rewarder_run_read(&r->registry, run).sealed_at_ms ||
-        rewarder_file_load(&r->files, path, &file) != ERR_OK)
+    if (rewarder_file_load(&r->files, path, &file) != ERR_OK) {
         net_reply_problem(rq, ERR_NOT_FOUND, "the run has no such file");
+        return;
+    }
+    digest_of(r, run, name, &file, &digest);
+    if (api_not_modified(rq, &digest))
+        rewarder_file_unload(&file);
     else
         api_reply_file(rq,
                        str_ends(name, STR(".json"))      ? "application/json"
                        : str_eq(name, STR("commitment")) ? "text/plain"
                                                          : "application/octet-stream",
-                       NULL, &file);
+                       &digest, false, &file);
+}
+
+void rewarder_api_get_artifact(struct net_req *rq, void *ctx)
+{
+    struct rewarder *r = ctx;
+    struct api_caller who;
+    struct auth_want want = {.bytes = 0}, whole = {.account = API_EVERY_ACCOUNT};
+    struct str name = net_req_param(rq, "name");
+    bool known = is_artifact(name);
+    if (!(!known || is_public(name) ? api_allow_either(r, rq, "payout", "read", &want, &who)
+                                    : api_allow(r, rq, "read", &whole, &who)))
+        return;
+    if (!known) {
+        net_reply_problem(rq, ERR_NOT_FOUND, "no such file of a run");
+        return;
+    }
+    struct rewarder_run *run = api_run(r, rq, &who);
+    if (run && !rewarder_run_read(&r->registry, run).sealed_at_ms)
+        net_reply_problem(rq, ERR_NOT_FOUND, "the run has no such file");
+    else if (run)
+        send_artifact(r, rq, run, name);
     rewarder_run_unref(run);
 }

@@ -13,7 +13,7 @@ const struct net_route rewarder_routes[] = {
     {"GET", "/rewarder/epochs/{id}", rewarder_api_get_epoch, .flags = NET_WHILE_DRAINING},
     {"POST", "/rewarder/epochs/{id}/compute", rewarder_api_compute, .flags = 0},
     {"GET", "/rewarder/epochs/{id}/payouts", rewarder_api_get_payout, .flags = NET_WHILE_DRAINING},
-    {"GET", "/rewarder/epochs/{id}/payouts.csv", rewarder_api_get_csv, .flags = 0},
+    {"GET", "/rewarder/epochs/{id}/payouts.csv", rewarder_api_get_csv, .flags = NET_WHILE_DRAINING},
     {"GET", "/rewarder/epochs/{id}/artifacts/{name*}", rewarder_api_get_artifact,
      .flags = NET_WHILE_DRAINING},
     {"POST", "/rewarder/epochs/{id}/emit", rewarder_api_emit, .flags = 0},

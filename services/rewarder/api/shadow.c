@@ -31,7 +31,7 @@ static void reply_file(struct rewarder *r, struct net_req *rq, const struct rewa
     char path[STORE_PATH_MAX];
     rewarder_path_shadow(&r->files, &s->id, name, path);
     if (rewarder_file_load(&r->files, path, &file) == ERR_OK)
-        api_reply_file(rq, type, NULL, &file);
+        api_reply_file(rq, type, NULL, false, &file);
     else
         net_reply_problem(rq, ERR_NOT_FOUND, "no such shadow run");
 }
@@ -107,6 +107,20 @@ static void start_shadow(struct rewarder *r, struct net_req *rq, const struct ap
     rewarder_shadow_unref(s);
 }
 
+/* A candidate comes from the caller: with a pool of "balance" it would show what any account has. */
+static bool may_look_into(struct rewarder *r, const struct api_caller *who,
+                          const struct rewarder_policy *candidate)
+{
+    struct rewarder_policy_ref *list[REWARDER_POLICIES_MAX];
+    bool ours = !candidate->pool_is_balance;
+    size_t n = rewarder_policies_list(&r->policies, str_from_c(who->tenant), list);
+    for (size_t i = 0; i < n; i++) {
+        ours = ours || !strcmp(list[i]->policy->funding, candidate->funding);
+        rewarder_policy_unref(list[i]);
+    }
+    return ours;
+}
+
 void rewarder_api_post_shadow(struct net_req *rq, void *ctx)
 {
     struct rewarder *r = ctx;
@@ -122,8 +136,10 @@ void rewarder_api_post_shadow(struct net_req *rq, void *ctx)
         return;
     }
     struct rewarder_policy_ref *base = rewarder_policies_find(&r->policies, body.against);
-    if (!base) {
-        net_reply_problem(rq, ERR_POLICY_NOT_FOUND, "no policy of this id");
+    if (!base || !rewarder_policy_for_tenant(base->policy, str_from_c(who.tenant))) {
+        net_reply_problem(rq, base ? ERR_POLICY_FORBIDDEN : ERR_POLICY_NOT_FOUND,
+                          base ? "the policy is not for this tenant" : "no policy of this id");
+        rewarder_policy_unref(base);
         return;
     }
     enum err e = rewarder_policy_create(bytes_of_str(body.policy), &candidate, &member);
@@ -133,6 +149,9 @@ void rewarder_api_post_shadow(struct net_req *rq, void *ctx)
         int n = snprintf(details, sizeof details, "{\"member\":\"%s\"}", member);
         net_reply_problem_details(rq, ERR_BAD_POLICY, "the candidate policy is not valid",
                                   bytes_of(details, (size_t)n));
+    } else if (!may_look_into(r, &who, ref->policy)) {
+        net_reply_problem(rq, ERR_POLICY_FORBIDDEN,
+                          "no policy of this tenant is funded by the account whose balance is asked for");
     } else {
         start_shadow(r, rq, &who, &in, base, ref);
     }
@@ -144,7 +163,7 @@ static struct rewarder_shadow *find(struct rewarder *r, struct net_req *rq)
 {
     struct api_caller who;
     struct sha256 id;
-    if (!api_allow(r, rq, "read", NULL, &who))
+    if (!api_allow(r, rq, "read", &(struct auth_want){.account = API_EVERY_ACCOUNT}, &who))
         return NULL;
     struct rewarder_shadow *s =
         hex_decode(net_req_param(rq, "sid"), id.b, 32) == ERR_OK ? rewarder_shadow_find(r, &id) : NULL;

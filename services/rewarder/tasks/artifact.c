@@ -178,7 +178,10 @@ static void seal_run(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
         return;
     }
     struct rewarder_view *v = NULL;
-    if (rewarder_view_open(&r->files, run->dry, run->tenant, run->epoch, false, &v) == ERR_OK) {
+    const char *bad;
+    if (rewarder_view_open(&r->files,
+                           &(struct rewarder_view_spec){run->tenant, run->epoch, run->dry, false}, &v,
+                           &bad) == ERR_OK) {
         rewarder_run_set_view(&r->registry, run, v);
         rewarder_view_unref(v);
     }
@@ -371,8 +374,13 @@ static void quarantine_unannounced(struct rewarder *r, struct rewarder_outcome *
     struct rewarder_run_info i = rewarder_run_read(&r->registry, o->run);
     if (rewarder_run_move(&r->registry, o->run, REWARDER_EV_QUARANTINE, set_unannounced, &now_ms) != ERR_OK)
         return; /* it was not sealed */
-    rewarder_note_quarantined(o->run, i.n, "emit_unavailable", "the emitter did not take the run in time",
-                              now_ms, &o->line);
+    rewarder_note_quarantined(
+        o->run,
+        &(struct rewarder_quarantine){.n = i.n,
+                                      .kind = "emit_unavailable",
+                                      .reason = "the emitter did not take the run in time",
+                                      .now_ms = now_ms},
+        &o->line);
     enum err e = o->line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&o->line)) : o->line.err;
     if (e != ERR_OK)
         fsync_failed(r, e);
@@ -425,7 +433,7 @@ static void take_note(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
     give_receipt(o, e);
     if (o->rq) {
         if (e == ERR_OK)
-            rewarder_reply_run(r, o->rq, 200, o->run);
+            rewarder_reply_run(r, o->rq, o->status, o->run);
         else
             net_reply_problem(o->rq, ERR_UNAVAILABLE, "it could not be written");
     }

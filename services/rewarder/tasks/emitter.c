@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/json_write.h"
 #include "base/rng.h"
 #include "services/rewarder/rewarder.h"
 #include "services/rewarder/trace.h"
@@ -123,7 +124,7 @@ static void heard(void *ctx, const char *what, const char *detail)
 /* ---- what becomes of a run ---- */
 
 struct words {
-    const char *cause, *reason, *details;
+    const char *cause, *reason;
     int64_t now_ms;
 };
 
@@ -134,14 +135,13 @@ static void set_cause(struct rewarder_run_info *i, void *arg)
         i->since_ms = w->now_ms;
     snprintf(i->cause, sizeof i->cause, "%s", w->cause);
     snprintf(i->reason, sizeof i->reason, "%s", w->reason);
-    snprintf(i->details, sizeof i->details, "%s", w->details);
     i->maybe_sent = true;
 }
 
 static void hold(struct emission *m, const char *cause)
 {
     struct rewarder *r = m->e->r;
-    struct words w = {cause, "", "", rewarder_now_ms(r)};
+    struct words w = {cause, "", rewarder_now_ms(r)};
     bool known = rewarder_run_read(&r->registry, m->run).state == REWARDER_HELD;
     if (rewarder_run_move(&r->registry, m->run, REWARDER_EV_HOLD, set_cause, &w) == ERR_OK && !known)
         rewarder_log_run(r, OBS_WARN, "emit.held", m->run, cause);
@@ -169,18 +169,25 @@ static bool write_down(struct emitter *e, struct rewarder_outcome *o) RT_BLOCKS
     return err == ERR_OK;
 }
 
+/* `refused`: JSON array of what the ledger refused, or NULL. */
 static void quarantine(struct emission *m, const char *kind, const char *reason,
-                       const char *details) RT_BLOCKS
+                       const char *refused) RT_BLOCKS
 {
     struct rewarder *r = m->e->r;
-    struct words w = {kind, reason, details, rewarder_now_ms(r)};
+    struct words w = {kind, reason, rewarder_now_ms(r)};
     struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_NOTE, m->run);
     if (rewarder_run_move(&r->registry, m->run, REWARDER_EV_QUARANTINE, set_cause, &w) != ERR_OK || !o) {
         if (o)
             rewarder_outcome_destroy(r, o);
         return;
     }
-    rewarder_note_quarantined(m->run, rewarder_run_read(&r->registry, m->run).n, kind, reason, w.now_ms,
+    rewarder_run_set_refused(&r->registry, m->run, str_from_c(refused ? refused : ""));
+    rewarder_note_quarantined(m->run,
+                              &(struct rewarder_quarantine){.n = rewarder_run_read(&r->registry, m->run).n,
+                                                            .kind = kind,
+                                                            .reason = reason,
+                                                            .refused = refused,
+                                                            .now_ms = w.now_ms},
                               &o->line);
     REWARDER_COUNT(r, runs, "quarantined");
     obs_counter_inc(OBS_COUNTER_OF(r->metrics[REWARDER_M_quarantine], m->run->epoch));
@@ -210,7 +217,7 @@ static void finish(struct emission *m, const struct rewarder_settle_result *res)
     const struct rewarder_run_info info = rewarder_run_read(&r->registry, m->run);
     struct rewarder_run_info done = info;
     if (!rewarder_settlement_is_bijection(m->places, m->chunks, m->view->table.leaves)) {
-        quarantine(m, "settlement", "leaves and ledger sequence numbers are not one to one", "");
+        quarantine(m, "settlement", "leaves and ledger sequence numbers are not one to one", NULL);
         return;
     }
     struct seqs s = {UINT64_MAX, 0, rewarder_now_ms(r)};
@@ -248,10 +255,25 @@ static void finish(struct emission *m, const struct rewarder_settle_result *res)
     rewarder_log_run(r, OBS_INFO, "run.settled", m->run, NULL);
 }
 
+static void list_refused(const struct rewarder_settle_result *res, struct buf *b)
+{
+    struct json_w w;
+    json_w_init(&w, b);
+    json_arr_begin(&w);
+    for (unsigned i = 0; i < res->refusals; i++) {
+        json_obj_begin(&w);
+        json_put_u64(&w, "chunk", res->refused[i].chunk);
+        json_put_cstr(&w, "reason", res->refused[i].reason);
+        json_obj_end(&w);
+    }
+    json_arr_end(&w);
+}
+
 static void conclude(struct emission *m, const struct rewarder_settle_result *res) RT_BLOCKS
 {
     struct rewarder *r = m->e->r;
-    char details[REWARDER_TEXT_CHARS] = "";
+    char list[REWARDER_REFUSED_CHARS] = "";
+    struct buf refused;
     struct obs_family *units = r->metrics[REWARDER_M_units], *intents = r->metrics[REWARDER_M_transfers];
     obs_counter_add(OBS_COUNTER_OF(units, "committed"), res->committed.units);
     obs_counter_add(OBS_COUNTER_OF(units, "duplicate"), res->duplicates.units);
@@ -266,10 +288,13 @@ static void conclude(struct emission *m, const struct rewarder_settle_result *re
         hold(m, res->cause);
         break;
     case REWARDER_SETTLE_QUARANTINE:
-        if (res->refusals)
-            snprintf(details, sizeof details, "{\"chunk\":%" PRIu32 ",\"reason\":\"%s\",\"refusals\":%u}",
-                     res->refused[0].chunk, res->refused[0].reason, res->refusals);
-        quarantine(m, res->cause, "the ledger refused part of the run", details);
+        buf_init_fixed(&refused, list, sizeof list - 1);
+        list_refused(res, &refused);
+        list[refused.n] = '\0';
+        quarantine(m, res->cause,
+                   res->refusals ? "the ledger refused part of the run"
+                                 : "the ledger holds other entries under this run's ids",
+                   res->refusals && refused.err == ERR_OK ? list : NULL);
         break;
     case REWARDER_SETTLE_STOPPED:
         if (rewarder_config(r)->settlement_hold)
@@ -341,7 +366,10 @@ static void settle_run(struct emitter *e, struct rewarder_run *run) RT_BLOCKS
         return;
     }
     /* Hash everything again before the first unit leaves. */
-    enum err err = rewarder_view_open(&r->files, false, run->tenant, run->epoch, true, &m.view);
+    const char *bad;
+    enum err err = rewarder_view_open(
+        &r->files, &(struct rewarder_view_spec){run->tenant, run->epoch, .rebuild_tree = true}, &m.view,
+        &bad);
     if (err == ERR_OK && (!sha256_eq(&m.view->manifest_digest, &info.manifest_digest) ||
                           !sha256_eq(&m.view->tree.root.hash, &info.root)))
         err = ERR_ARTIFACT_CORRUPT;
@@ -350,8 +378,10 @@ static void settle_run(struct emitter *e, struct rewarder_run *run) RT_BLOCKS
         return;
     }
     if (err != ERR_OK) {
-        REWARDER_COUNT(r, corrupt, "payouts.bin");
-        quarantine(&m, "artifact", "a file of the sealed run fails its hash", "");
+        bad = bad ? bad : "run.json"; /* whole in itself, but not what was sealed */
+        REWARDER_COUNT(r, corrupt, bad);
+        rewarder_log_run(r, OBS_ERROR, "artifact.corrupt", run, bad);
+        quarantine(&m, "artifact", "a file of the sealed run fails its hash", NULL);
         rewarder_view_unref(m.view);
         return;
     }

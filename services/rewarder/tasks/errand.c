@@ -13,15 +13,39 @@ static void problem(struct rewarder_item *it, enum err e, const char *detail)
 
 /* ---- opening ---- */
 
+static void tell_corrupt(struct rewarder_item *it, enum err e, const char *file)
+{
+    char details[64];
+    int n = snprintf(details, sizeof details, "{\"file\":\"%s\"}", file);
+    if (e == ERR_NO_MEMORY)
+        problem(it, ERR_UNAVAILABLE, "out of memory");
+    else if (it->rq)
+        net_reply_problem_details(it->rq, ERR_ARTIFACT_CORRUPT, "a stored file of the run fails its hash",
+                                  bytes_of(details, (size_t)n));
+    it->rq = NULL;
+}
+
 static void open_for_reader(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
 {
     struct rewarder_run *run = it->run;
     struct rewarder_view *v = rewarder_run_view(&r->registry, run);
-    enum err e = v ? ERR_OK : rewarder_view_open(&r->files, run->dry, run->tenant, run->epoch, false, &v);
+    struct rewarder_run_info info = rewarder_run_read(&r->registry, run);
+    const char *bad = NULL;
+    enum err e = v ? ERR_OK
+                   : rewarder_view_open(
+                         &r->files, &(struct rewarder_view_spec){run->tenant, run->epoch, run->dry, false},
+                         &v, &bad);
+    if (e == ERR_OK && !run->dry && !sha256_eq(&v->manifest_digest, &info.manifest_digest)) {
+        rewarder_view_unref(v);
+        e = ERR_ARTIFACT_CORRUPT; /* whole in itself, but not what was sealed */
+        bad = "run.json";
+    }
+    if (bad) {
+        REWARDER_COUNT(r, corrupt, bad);
+        rewarder_log_run(r, OBS_ERROR, "artifact.corrupt", run, bad);
+    }
     if (e != ERR_OK) {
-        REWARDER_COUNT(r, corrupt, "payouts.bin");
-        rewarder_log_run(r, OBS_ERROR, "artifact.corrupt", run, err_code(e));
-        problem(it, ERR_ARTIFACT_CORRUPT, "a stored file of the run fails its hash");
+        tell_corrupt(it, e, bad ? bad : "seal.json");
         return;
     }
     rewarder_run_set_view(&r->registry, run, v);
@@ -49,12 +73,14 @@ static void emit(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
         it->rq = NULL;
         return;
     }
-    if (info.state == REWARDER_SETTLED)
-        (void)!rewarder_run_move(&r->registry, run, REWARDER_EV_RECHECK, set_recheck, NULL);
-    else if (!rewarder_state_has_files(info.state)) {
+    if (!rewarder_state_has_files(info.state)) {
         problem(it, ERR_NOT_EMITTABLE, "the run cannot be emitted in its state");
         return;
     }
+    if (info.state == REWARDER_SETTLED)
+        (void)!rewarder_run_move(&r->registry, run, REWARDER_EV_RECHECK, set_recheck, NULL);
+    else if (it->recheck)
+        rewarder_run_edit(&r->registry, run, set_recheck, NULL);
     if (rt_chan_send(r->intents, rewarder_run_ref(run), deadline_in_ms(1000)) != ERR_OK) {
         rewarder_run_unref(run);
         problem(it, ERR_UNAVAILABLE, "the emitter is not taking work");
@@ -88,8 +114,10 @@ static void set_resumed(struct rewarder_run_info *i, void *arg)
 }
 
 /* One line of registry.log; the request is answered by the artifact writer once it is durable. */
-static void note(struct rewarder *r, struct rewarder_item *it, struct rewarder_outcome *o) RT_BLOCKS
+static void note(struct rewarder *r, struct rewarder_item *it, struct rewarder_outcome *o,
+                 int status) RT_BLOCKS
 {
+    o->status = status;
     o->rq = it->rq;
     it->rq = NULL;
     if (rt_chan_send(r->results, o, rewarder_send_deadline(r)) == ERR_OK)
@@ -98,6 +126,20 @@ static void note(struct rewarder *r, struct rewarder_item *it, struct rewarder_o
         net_reply_problem(o->rq, ERR_UNAVAILABLE, "it could not be written in time");
     o->rq = NULL;
     rewarder_outcome_destroy(r, o);
+}
+
+static void refuse_quarantine(struct rewarder *r, struct rewarder_item *it, enum err e,
+                              enum rewarder_state state)
+{
+    if (e == ERR_NO_MEMORY)
+        problem(it, ERR_UNAVAILABLE, "out of memory");
+    else if (state == REWARDER_SETTLED)
+        problem(it, ERR_CONFLICT, "the run is settled: what was paid stays paid");
+    else if (it->rq && state == REWARDER_QUARANTINED)
+        rewarder_reply_conflict(r, it->rq, it->run);
+    else if (it->rq)
+        rewarder_reply_not_sealed(it->rq, state);
+    it->rq = NULL;
 }
 
 static void quarantine(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
@@ -109,11 +151,7 @@ static void quarantine(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
                    : ERR_NO_MEMORY;
     if (e != ERR_OK) {
         atomic_store(&it->run->halt, false);
-        problem(it,
-                info.state == REWARDER_SETTLED       ? ERR_CONFLICT
-                : info.state == REWARDER_QUARANTINED ? ERR_QUARANTINED
-                                                     : ERR_NOT_SEALED,
-                "the run cannot be quarantined in its state");
+        refuse_quarantine(r, it, e, info.state);
         if (o)
             rewarder_outcome_destroy(r, o);
         return;
@@ -125,8 +163,12 @@ static void quarantine(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
     rewarder_tell_run(r, "run.quarantined", it->run, "operator");
     REWARDER_COUNT(r, runs, "quarantined");
     obs_counter_inc(OBS_COUNTER_OF(r->metrics[REWARDER_M_quarantine], it->run->epoch));
-    rewarder_note_quarantined(it->run, info.n, "operator", it->reason, w.now_ms, &o->line);
-    note(r, it, o);
+    rewarder_note_quarantined(
+        it->run,
+        &(struct rewarder_quarantine){
+            .n = info.n, .kind = "operator", .reason = it->reason, .now_ms = w.now_ms},
+        &o->line);
+    note(r, it, o, 200);
 }
 
 static void resume(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
@@ -152,8 +194,9 @@ static void resume(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
             OBS_STR("epoch", (const char *)it->run->epoch), OBS_STR("actor", (const char *)it->actor),
             OBS_STR("reason", (const char *)it->reason), OBS_END);
     rewarder_tell_run(r, "run.released", it->run, "operator");
+    rewarder_run_set_refused(&r->registry, it->run, STR(""));
     rewarder_note_simple(it->run, info.n, "released", it->reason, &o->line);
-    note(r, it, o);
+    note(r, it, o, 202);
     if (rt_chan_send(r->intents, rewarder_run_ref(it->run), deadline_in_ms(1000)) != ERR_OK)
         rewarder_run_unref(it->run); /* the emitter finds it in the registry */
 }
@@ -192,7 +235,7 @@ static void discard(struct rewarder *r, struct rt_task *self, struct rewarder_it
     rewarder_tell_run(r, "run.discarded", it->run, "operator");
     rewarder_note_simple(it->run, info.n, "discarded", it->reason, &o->line);
     o->discard = true;
-    note(r, it, o);
+    note(r, it, o, 200);
 }
 
 void rewarder_worker_errand(struct rewarder *r, struct rt_task *self, struct rewarder_item *it)

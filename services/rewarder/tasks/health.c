@@ -35,6 +35,8 @@ static void look_at_breakers(struct rewarder *r)
                     OBS_STR("target", names[i]), OBS_STR("state", states[now]), OBS_END);
         r->seen.breakers[i] = now;
     }
+    obs_health_set(svc_health(r->svc), r->cause_accounting,
+                   !*rewarder_config(r)->accounting_base_url || r->seen.breakers[1] == RT_BREAKER_CLOSED);
 }
 
 static void set_gauges(struct rewarder *r)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/json_write.h"
 #include "net/http_client.h"
 #include "services/rewarder/core/snapshot.h"
 #include "services/rewarder/tasks/worker.h"
@@ -16,6 +17,46 @@
 static struct deadline run_deadline(const struct rewarder_item *it)
 {
     return deadline_at_ns(it->run->deadline_ns);
+}
+
+/* ---- why not ---- */
+
+void rewarder_worker_tell_snapshot(enum err e, const struct rewarder_snapshot_error *why, uint64_t rows_max,
+                                   struct rewarder_trouble *out)
+{
+    struct buf b;
+    struct json_w w;
+    out->detail = why->reason;
+    if (e != ERR_BAD_SNAPSHOT && e != ERR_DUPLICATE_ACCOUNT && e != ERR_TOO_MANY_ROWS)
+        return;
+    buf_init_fixed(&b, out->details, sizeof out->details - 1);
+    json_w_init(&w, &b);
+    json_obj_begin(&w);
+    if (e == ERR_TOO_MANY_ROWS) {
+        json_put_u64(&w, "max", rows_max);
+    } else {
+        json_put_u64(&w, "line", why->line);
+        if (e == ERR_DUPLICATE_ACCOUNT) {
+            json_put_u64(&w, "other_line", why->other_line);
+        } else {
+            if (why->member[0])
+                json_put_cstr(&w, "member", why->member);
+            json_put_cstr(&w, "reason", why->reason);
+        }
+    }
+    json_obj_end(&w);
+    CHECK(b.err == ERR_OK); /* names and reasons of ours, all short */
+    out->details[b.n] = '\0';
+}
+
+void rewarder_worker_tell_digest(const struct sha256 *expected, const struct sha256 *actual,
+                                 struct rewarder_trouble *out)
+{
+    char want[SHA256_TEXT_CHARS], got[SHA256_TEXT_CHARS];
+    sha256_format(expected, want);
+    sha256_format(actual, got);
+    out->detail = "the bytes are not what they were said to be";
+    snprintf(out->details, sizeof out->details, "{\"expected\":\"%s\",\"actual\":\"%s\"}", want, got);
 }
 
 /* ---- permits ---- */
@@ -85,20 +126,27 @@ static enum err ask(struct rewarder *r, const struct rewarder_item *it, struct f
 }
 
 static enum err judge(const struct rewarder_item *it, enum err asked, const struct fetched *f,
-                      const char **out_detail)
+                      struct rewarder_trouble *why)
 {
     struct sha256 got;
     if (asked == ERR_CANCELED)
         return asked;
-    *out_detail = "the accounting server cannot be reached";
+    if (asked == ERR_TOO_LARGE) {
+        why->detail = "the accounting server's snapshot is larger than limits.max_input_bytes";
+        return ERR_TOO_LARGE;
+    }
+    why->detail = "the accounting server cannot be reached";
     if (asked != ERR_OK || f->status >= 500 || f->status == 429 || f->status == 408)
         return ERR_INPUTS_UNAVAILABLE;
-    *out_detail = "neither here nor at the accounting server";
+    why->detail = "neither here nor at the accounting server";
     if (f->status != 200)
         return ERR_INPUTS_NOT_FOUND;
-    *out_detail = "the accounting server sent other bytes";
     sha256_of(f->body.p, f->body.n, &got); /* before anything is parsed */
-    return sha256_eq(&got, &it->cid) ? ERR_OK : ERR_DIGEST_MISMATCH;
+    if (sha256_eq(&got, &it->cid))
+        return ERR_OK;
+    rewarder_worker_tell_digest(&it->cid, &got, why);
+    why->detail = "the accounting server sent other bytes";
+    return ERR_DIGEST_MISMATCH;
 }
 
 /* ---- storing what was fetched ---- */
@@ -154,32 +202,33 @@ static enum err store(struct rewarder *r, struct rt_task *self, const struct rew
 }
 
 static enum err fetch_and_store(struct rewarder *r, struct rt_task *self, struct rewarder_item *it,
-                                const char **out_detail) RT_BLOCKS
+                                struct rewarder_trouble *trouble) RT_BLOCKS
 {
     const struct rewarder_config *cfg = rewarder_config(r);
     struct fetched f = {.status = 0};
     struct rewarder_snapshot snap;
     struct rewarder_snapshot_error why;
-    *out_detail = "the accounting server cannot be reached";
+    trouble->detail = "the accounting server cannot be reached";
     if (!rt_breaker_allow(&r->accounting_breaker, os_now_ns()))
         return ERR_INPUTS_UNAVAILABLE;
     buf_init(&f.body, cfg->max_input_bytes);
-    enum err e = judge(it, ask(r, it, &f), &f, out_detail);
+    enum err e = judge(it, ask(r, it, &f), &f, trouble);
     const uint8_t *nl = e == ERR_OK && f.body.n ? memchr(f.body.p, '\n', f.body.n) : NULL;
     bool ndjson = nl && memmem(f.body.p, (size_t)(nl - f.body.p), "\"rows\"", 6) == NULL;
     if (e == ERR_OK) {
         e = rewarder_snapshot_parse(buf_bytes(&f.body), ndjson ? REWARDER_NDJSON : REWARDER_JSON,
                                     cfg->max_rows, &snap, &why);
-        *out_detail = e == ERR_OK ? "" : why.reason;
+        if (e != ERR_OK)
+            rewarder_worker_tell_snapshot(e, &why, cfg->max_rows, trouble);
     }
     if (e == ERR_OK &&
         (!str_eq_c(snap.rows.tenant, it->run->tenant) || !str_eq_c(snap.rows.epoch, it->run->epoch))) {
         rewarder_snapshot_fini(&snap);
-        *out_detail = "the snapshot is of another tenant or epoch";
+        trouble->detail = "the snapshot is of another tenant or epoch";
         e = ERR_EPOCH_MISMATCH;
     }
     if (e == ERR_OK) {
-        *out_detail = "the snapshot could not be stored";
+        trouble->detail = "the snapshot could not be stored";
         e = store(r, self, it, &snap, buf_bytes(&f.body), ndjson);
     }
     buf_fini(&f.body);
@@ -216,12 +265,11 @@ static void set_key(struct rewarder_run_info *i, void *arg)
 }
 
 static enum err bring_in(struct rewarder *r, struct rt_task *self, struct rewarder_item *it,
-                         const struct rewarder_run_info *info, const char **out_detail) RT_BLOCKS
+                         const struct rewarder_run_info *info, struct rewarder_trouble *why) RT_BLOCKS
 {
     struct rewarder_input in;
-    enum err e = rewarder_registry_input(&r->registry, &it->cid, &in)
-                     ? ERR_OK /* uploaded meanwhile */
-                     : fetch_and_store(r, self, it, out_detail);
+    enum err e = rewarder_registry_input(&r->registry, &it->cid, &in) ? ERR_OK /* uploaded meanwhile */
+                                                                      : fetch_and_store(r, self, it, why);
     if (e == ERR_OK && !rewarder_registry_input(&r->registry, &it->cid, &in))
         e = ERR_INPUTS_NOT_FOUND;
     if (e == ERR_OK && (strcmp(in.tenant, it->run->tenant) || strcmp(in.epoch, it->run->epoch)))
@@ -235,17 +283,17 @@ static enum err bring_in(struct rewarder *r, struct rt_task *self, struct reward
 }
 
 enum err rewarder_worker_inputs(struct rewarder *r, struct rt_task *self, struct rewarder_item *it,
-                                struct rewarder_inputs *in, const char **out_detail)
+                                struct rewarder_inputs *in, struct rewarder_trouble *why)
 {
     struct rewarder_run_info info = rewarder_run_read(&r->registry, it->run);
     char path[STORE_PATH_MAX];
-    enum err e = info.state == REWARDER_SEALING ? bring_in(r, self, it, &info, out_detail) : ERR_OK;
+    enum err e = info.state == REWARDER_SEALING ? bring_in(r, self, it, &info, why) : ERR_OK;
     if (e != ERR_OK)
         return e;
     info = rewarder_run_read(&r->registry, it->run);
     rewarder_path_input(&r->files, &info.inputs_cid, ".rows", path);
     e = rewarder_file_load(&r->files, path, &in->file);
-    *out_detail = "the stored rows are gone";
+    why->detail = "the stored rows are gone";
     if (e == ERR_NOT_FOUND)
         return ERR_INPUTS_NOT_FOUND; /* swept between the request and now */
     if (e == ERR_OK)
@@ -253,20 +301,18 @@ enum err rewarder_worker_inputs(struct rewarder *r, struct rt_task *self, struct
     if (e == ERR_OK && sha256_eq(&in->rows.digest, &info.digest))
         return ERR_OK;
     REWARDER_COUNT(r, corrupt, "rows");
-    *out_detail = "the stored rows are not the ones that were uploaded";
+    rewarder_log_run(r, OBS_ERROR, "artifact.corrupt", it->run, "rows");
+    why->detail = "the stored rows are not the ones that were uploaded";
+    snprintf(why->details, sizeof why->details, "{\"file\":\"rows\"}");
     return ERR_ARTIFACT_CORRUPT;
 }
 
-/* An amount is taken as it is; "balance" is what the funding account has and nobody else was promised. */
-enum err rewarder_worker_pool(struct rewarder *r, struct rt_task *self, const struct rewarder_item *it,
-                              struct rewarder_pool *out)
+static enum err read_balance(struct rewarder *r, struct rt_task *self, const struct rewarder_item *it,
+                             struct rewarder_pool *out) RT_BLOCKS
 {
     const struct rewarder_policy *p = it->run->policy->policy;
     struct rewarder_funds funds;
     void *permit;
-    *out = (struct rewarder_pool){.declared = p->pool};
-    if (!p->pool_is_balance)
-        return ERR_OK;
     struct rewarder_settler *reader = rewarder_worker_reader(r, self);
     if (!reader || !r->ledger)
         return ERR_LEDGER_UNAVAILABLE;
@@ -277,9 +323,20 @@ enum err rewarder_worker_pool(struct rewarder *r, struct rt_task *self, const st
     give_permit(r, permit);
     if (e != ERR_OK)
         return e == ERR_CANCELED ? e : ERR_LEDGER_UNAVAILABLE;
-    wide_u128 owed = rewarder_registry_owed(&r->registry, it->run, str_from_c(p->funding));
-    out->declared = funds.available.units > owed ? funds.available.units - owed : 0;
-    out->from_balance = true;
-    out->ledger_seq = funds.as_of_seq;
+    *out = (struct rewarder_pool){
+        .declared = funds.available.units, .from_balance = true, .ledger_seq = funds.as_of_seq};
     return ERR_OK;
+}
+
+/* An amount is taken as it is; "balance" is what the funding account has and nobody else was promised. */
+enum err rewarder_worker_pool(struct rewarder *r, struct rt_task *self, const struct rewarder_item *it,
+                              struct rewarder_pool *out)
+{
+    const struct rewarder_policy *p = it->run->policy->policy;
+    wide_u128 owed = rewarder_registry_owed(&r->registry, it->run, str_from_c(p->funding));
+    *out = (struct rewarder_pool){.declared = p->pool};
+    enum err e = p->pool_is_balance ? read_balance(r, self, it, out) : ERR_OK;
+    if (e == ERR_OK)
+        rewarder_registry_fix_pool(&r->registry, it->run, owed, out);
+    return e;
 }

@@ -26,11 +26,19 @@ static void done(struct rewarder *r, struct rewarder_item *it)
     rewarder_item_destroy(r, it);
 }
 
-static void refuse(struct rewarder *r, struct rewarder_item *it, enum err e, const char *detail)
+/* `details` is a JSON object or "". */
+static void refuse_with(struct rewarder *r, struct rewarder_item *it, enum err e, const char *detail,
+                        const char *details) RT_BLOCKS
 {
     if (it->rq)
-        net_reply_problem(it->rq, e, "%s", detail);
-    done(r, it);
+        net_reply_problem_details(it->rq, e, detail, bytes_of(details, strlen(details)));
+    it->rq = NULL;
+    rewarder_item_abandon(r, it);
+}
+
+static void refuse(struct rewarder *r, struct rewarder_item *it, enum err e, const char *detail) RT_BLOCKS
+{
+    refuse_with(r, it, e, detail, "");
 }
 
 /* Into `work`, with the one retry its policy allows. */
@@ -70,6 +78,7 @@ static struct rewarder_run *new_run(const struct admission *a)
         return NULL;
     const struct rewarder_policy *p = a->it->policy->policy;
     run->policy = rewarder_policy_ref(a->it->policy);
+    run->began_ns = os_now_ns();
     struct deadline by = deadline_in_ms(rewarder_config(a->r)->epoch_duration / 2);
     run->deadline_ns = deadline_min(by, a->it->by).at_ns;
     if (a->it->rq)
@@ -78,6 +87,8 @@ static struct rewarder_run *new_run(const struct admission *a)
     run->info.inputs_cid = a->it->cid;
     run->info.policy_hash = p->hash;
     snprintf(run->info.policy_id, sizeof run->info.policy_id, "%s", p->id);
+    snprintf(run->info.funding, sizeof run->info.funding, "%s", p->funding);
+    snprintf(run->info.asset, sizeof run->info.asset, "%s", p->asset);
     if (a->in) {
         run->info.digest = a->in->digest;
         run->info.run_key =
@@ -165,13 +176,42 @@ static void admit(struct scheduler *s, struct rewarder_item *it, const struct re
     rewarder_trace_end(r, &span, e);
 }
 
+static uint64_t rows_that_fit(const struct rewarder_config *cfg)
+{
+    return (cfg->compute_memory - job_base_bytes) / job_row_bytes;
+}
+
+/* What a look at the policy and the snapshot's heading tells. ERR_OK: nothing speaks against it yet. */
+static enum err fits(const struct rewarder_policy *p, const struct rewarder_input *in,
+                     const struct rewarder_config *cfg, const char **out_detail, char details[64])
+{
+    char dim[REWARDER_DIM_MAX + 3];
+    *out_detail = "the computation would not fit limits.compute_memory";
+    snprintf(details, 64, "{\"max\":%llu}", (unsigned long long)rows_that_fit(cfg));
+    if (in->rows > rows_that_fit(cfg))
+        return ERR_TOO_MANY_ROWS;
+    *out_detail = "the policy weighs what the snapshot does not have";
+    for (unsigned i = 0; i < p->weight_count; i++) {
+        snprintf(dim, sizeof dim, "\"%s\"", p->weights[i].dim);
+        snprintf(details, 64, "{\"dim\":%s}", dim);
+        if (!strstr(in->dims, dim))
+            return ERR_DIMENSION_MISSING;
+    }
+    *out_detail = "webster cannot split a pool of 2^127 or more";
+    details[0] = '\0';
+    return p->rounding == REWARDER_WEBSTER && p->pool >> 127 ? ERR_POOL_TOO_LARGE : ERR_OK;
+}
+
 static void schedule_compute(struct scheduler *s, struct rewarder_item *it) RT_BLOCKS
 {
     struct rewarder *r = s->r;
     const struct rewarder_config *cfg = rewarder_config(r);
     struct rewarder_input in;
     size_t held[4];
+    const char *detail = NULL;
+    char details[64] = "";
     bool known = rewarder_registry_input(&r->registry, &it->cid, &in);
+    enum err e = known ? fits(it->policy->policy, &in, cfg, &detail, details) : ERR_OK;
     struct rewarder_run *holder =
         rewarder_registry_find(&r->registry, str_from_c(it->tenant), str_from_c(it->epoch), it->dry);
     rewarder_run_unref(holder);
@@ -183,8 +223,8 @@ static void schedule_compute(struct scheduler *s, struct rewarder_item *it) RT_B
         refuse(r, it, ERR_INPUTS_NOT_FOUND, "no such inputs here, and no accounting server is configured");
     else if (known && (strcmp(in.tenant, it->tenant) || strcmp(in.epoch, it->epoch)))
         refuse(r, it, ERR_EPOCH_MISMATCH, "the snapshot is of another tenant or epoch");
-    else if (known && job_base_bytes + job_row_bytes * in.rows > cfg->compute_memory)
-        refuse(r, it, ERR_TOO_MANY_ROWS, "the computation would not fit limits.compute_memory");
+    else if (e != ERR_OK)
+        refuse_with(r, it, e, detail, details);
     else if (!holder && !it->dry &&
              rewarder_registry_count_unsettled(&r->registry, held) >= cfg->max_unsettled_runs)
         refuse(r, it, ERR_UNAVAILABLE, "too many runs wait for the ledger");
@@ -197,7 +237,8 @@ static void pass_on(struct scheduler *s, struct rewarder_item *it) RT_BLOCKS
 {
     enum err e = enqueue(s->r, it);
     if (e != ERR_OK)
-        refuse(s->r, it, ERR_UNAVAILABLE, "the work queue is full");
+        refuse(s->r, it, e == ERR_CLOSED ? ERR_DRAINING : ERR_UNAVAILABLE,
+               e == ERR_CLOSED ? "the service is shutting down" : "the work queue is full");
 }
 
 static void start_deferred(struct scheduler *s) RT_BLOCKS
@@ -226,7 +267,7 @@ static void drop_deferred(struct scheduler *s)
 
 static void schedule(struct scheduler *s, struct rewarder_item *it) RT_BLOCKS
 {
-    if (svc_draining(s->r->svc)) {
+    if (svc_draining(s->r->svc) && it->kind != REWARDER_READ) { /* who reads is answered to the end */
         atomic_fetch_add_explicit(&s->r->drain.refused, 1, memory_order_relaxed);
         refuse(s->r, it, ERR_DRAINING, "the service is shutting down");
     } else if (it->kind == REWARDER_COMPUTE)

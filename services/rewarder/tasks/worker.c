@@ -6,7 +6,6 @@
 #include <stdlib.h>
 
 #include "base/check.h"
-#include "base/json_write.h"
 #include "services/rewarder/core/snapshot.h"
 #include "services/rewarder/rewarder.h"
 #include "services/rewarder/tasks/job.h"
@@ -42,27 +41,6 @@ struct rewarder_settler *rewarder_worker_reader(struct rewarder *r, struct rt_ta
 
 /* ---- snapshots ---- */
 
-static void snapshot_details(enum err e, const struct rewarder_snapshot_error *why, uint64_t rows_max,
-                             struct buf *b)
-{
-    struct json_w w;
-    json_w_init(&w, b);
-    json_obj_begin(&w);
-    if (e == ERR_TOO_MANY_ROWS) {
-        json_put_u64(&w, "max", rows_max);
-    } else {
-        json_put_u64(&w, "line", why->line);
-        if (e == ERR_DUPLICATE_ACCOUNT) {
-            json_put_u64(&w, "other_line", why->other_line);
-        } else {
-            if (why->member[0])
-                json_put_cstr(&w, "member", why->member);
-            json_put_cstr(&w, "reason", why->reason);
-        }
-    }
-    json_obj_end(&w);
-}
-
 static enum err send_result(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
 {
     enum err e = rt_chan_send(r->results, o, rewarder_send_deadline(r));
@@ -78,10 +56,8 @@ static void ingest(struct turn *t) RT_BLOCKS
     struct rewarder_file raw;
     struct rewarder_snapshot snap;
     struct rewarder_snapshot_error why = {.reason = ""};
-    char storage[512];
-    struct buf details;
+    struct rewarder_trouble trouble = {.detail = NULL};
     uint64_t rows_max = rewarder_config(r)->max_rows;
-    buf_init_fixed(&details, storage, sizeof storage);
     enum err e = rewarder_file_load(&r->files, it->spool, &raw);
     if (e != ERR_OK) {
         answer(it, ERR_UNAVAILABLE, "the spooled upload cannot be read", (struct bytes){NULL, 0});
@@ -94,24 +70,26 @@ static void ingest(struct turn *t) RT_BLOCKS
         e = ERR_NO_MEMORY;
     } else if (it->has_expected && !sha256_eq(&it->expected, &o->input.cid)) {
         e = ERR_DIGEST_MISMATCH;
+        rewarder_worker_tell_digest(&it->expected, &o->input.cid, &trouble);
     } else {
         int64_t began = os_now_ns();
         e = rewarder_snapshot_parse(raw.bytes, it->ndjson ? REWARDER_NDJSON : REWARDER_JSON, rows_max,
                                     &snap, &why);
         obs_hist_observe(OBS_HIST_OF(r->metrics[REWARDER_M_phase], "parse"),
                          (double)(os_now_ns() - began) / 1e9);
+        if (e != ERR_OK)
+            rewarder_worker_tell_snapshot(e, &why, rows_max, &trouble);
     }
     uint64_t bytes = raw.bytes.n;
     rewarder_file_unload(&raw);
     if (e == ERR_OK && !str_eq_c(snap.rows.tenant, it->tenant)) {
         rewarder_snapshot_fini(&snap);
         e = ERR_FORBIDDEN;
+        trouble.detail = "the snapshot is another tenant's";
     }
     if (e != ERR_OK) {
-        if (e == ERR_BAD_SNAPSHOT || e == ERR_DUPLICATE_ACCOUNT || e == ERR_TOO_MANY_ROWS)
-            snapshot_details(e, &why, rows_max, &details);
-        answer(it, e, e == ERR_FORBIDDEN ? "the snapshot is another tenant's" : why.reason,
-               buf_bytes(&details));
+        answer(it, e, trouble.detail ? trouble.detail : err_title(e),
+               bytes_of(trouble.details, strlen(trouble.details)));
         if (o)
             rewarder_outcome_destroy(r, o);
         return;
@@ -231,11 +209,6 @@ static struct rewarder_outcome *pack(struct turn *t, struct rewarder_calc *calc,
     return o;
 }
 
-static void set_pool(struct rewarder_run_info *i, void *arg)
-{
-    i->pool = *(const struct rewarder_pool *)arg;
-}
-
 /*
  * The emitter does not take handles: nothing of this run may leave before somebody has looked. `halt` stops it at once; the
  * quarantine follows the result through the same queue, so it is written after the seal. (In a drain the run just stays
@@ -310,9 +283,13 @@ static void breach(struct turn *t, enum err e) RT_BLOCKS
     REWARDER_COUNT(r, invariant, kind);
     struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_BREACH, t->it->run);
     if (o)
-        rewarder_note_quarantined(t->it->run, rewarder_run_read(&r->registry, t->it->run).n, kind,
-                                  "the computation broke an invariant; nothing was emitted",
-                                  rewarder_now_ms(r), &o->line);
+        rewarder_note_quarantined(t->it->run,
+                                  &(struct rewarder_quarantine){
+                                      .n = rewarder_run_read(&r->registry, t->it->run).n,
+                                      .kind = kind,
+                                      .reason = "the computation broke an invariant; nothing was emitted",
+                                      .now_ms = rewarder_now_ms(r)},
+                                  &o->line);
     if (!o || send_result(r, o) != ERR_OK) {
         if (o)
             rewarder_outcome_destroy(r, o);
@@ -341,10 +318,8 @@ static void compute_rows(struct turn *t, const struct rewarder_rows *rows) RT_BL
     char details[128];
     rewarder_trace_begin(r, run, "rewarder.compute", &t->span);
     enum err e = rewarder_worker_pool(r, t->self, t->it, &pool);
-    if (e == ERR_OK) {
-        rewarder_run_edit(&r->registry, run, set_pool, &pool);
+    if (e == ERR_OK)
         e = rewarder_calc_create(rows, p, pool.declared, rewarder_config(r)->partition_rows, &calc, &index);
-    }
     if (e == ERR_OK)
         e = compute_with(t, calc);
     obs_span_u64(&t->span, "rows", rows->count);
@@ -375,9 +350,9 @@ static bool compute(struct turn *t) RT_BLOCKS
     struct rewarder *r = t->r;
     struct rewarder_item *it = t->it;
     struct rewarder_inputs in = {.file = {.mapping = NULL}};
-    const char *detail = NULL;
+    struct rewarder_trouble trouble = {.detail = NULL};
     rewarder_trace_begin(r, it->run, "rewarder.seal", &t->span);
-    enum err e = rewarder_worker_inputs(r, t->self, it, &in, &detail);
+    enum err e = rewarder_worker_inputs(r, t->self, it, &in, &trouble);
     rewarder_trace_end(r, &t->span, e);
     if (e == ERR_OK)
         e = rewarder_run_move(&r->registry, it->run, REWARDER_EV_TAKEN, NULL, NULL);
@@ -388,7 +363,7 @@ static bool compute(struct turn *t) RT_BLOCKS
     else if (e == ERR_CANCELED)
         fail_interrupted(t);
     else
-        rewarder_run_fail(r, it->run, e, detail, NULL);
+        rewarder_run_fail(r, it->run, e, trouble.detail, trouble.details);
     rewarder_file_unload(&in.file);
     if (!t->given_back)
         return true;
@@ -430,12 +405,12 @@ static void work_on(struct turn *t) RT_BLOCKS
 }
 
 /* What is left in `work` when the drain's deadline passes. */
-static void cancel_item(struct rewarder *r, struct rewarder_item *it)
+static void cancel_item(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
 {
     if (it->kind == REWARDER_COMPUTE)
         rewarder_run_fail(r, it->run, ERR_CANCELED, "the service is shutting down", NULL);
     answer(it, ERR_DRAINING, "the service is shutting down", (struct bytes){NULL, 0});
-    rewarder_item_destroy(r, it);
+    rewarder_item_abandon(r, it);
 }
 
 enum err rewarder_worker_run(struct rt_task *self, void *arg)

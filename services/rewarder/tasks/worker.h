@@ -19,6 +19,7 @@ NODISCARD enum err rewarder_worker_fetch(const char *url, const char *const *hea
                                          struct buf *out_body) RT_BLOCKS;
 
 struct rewarder_snapshot;
+struct rewarder_snapshot_error;
 void rewarder_worker_describe(const struct rewarder_snapshot *s, struct rewarder_input *in);
 
 /* The rows a run is computed from: rewarder_file_unload(&in->file) when done. */
@@ -26,10 +27,20 @@ struct rewarder_inputs {
     struct rewarder_file file;
     struct rewarder_rows rows;
 };
-/* *out_detail says why not (static text); in->file must be unloaded also then. */
+/* Why inputs were refused. */
+struct rewarder_trouble {
+    const char *detail;                /* static text, or NULL */
+    char details[REWARDER_TEXT_CHARS]; /* JSON object, or "" */
+};
+/* The details of a snapshot that was refused, or of one that is not what it was said to be. */
+void rewarder_worker_tell_snapshot(enum err e, const struct rewarder_snapshot_error *why, uint64_t rows_max,
+                                   struct rewarder_trouble *out);
+void rewarder_worker_tell_digest(const struct sha256 *expected, const struct sha256 *actual,
+                                 struct rewarder_trouble *out);
+/* *why is filled in when it fails; in->file must be unloaded also then. */
 NODISCARD enum err rewarder_worker_inputs(struct rewarder *r, struct rt_task *self,
                                           struct rewarder_item *it, struct rewarder_inputs *in,
-                                          const char **out_detail) RT_BLOCKS;
+                                          struct rewarder_trouble *why) RT_BLOCKS;
 /* ERR_LEDGER_UNAVAILABLE, ERR_CANCELED. */
 NODISCARD enum err rewarder_worker_pool(struct rewarder *r, struct rt_task *self,
                                         const struct rewarder_item *it,

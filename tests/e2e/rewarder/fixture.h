@@ -44,7 +44,7 @@ struct fixture {
 struct answer {
     int status;
     struct buf body;
-    char location[200], retry_after[16];
+    char location[200], retry_after[16], etag[96];
 };
 
 static const char policies[] =
@@ -75,6 +75,7 @@ static inline void keep(void *arg, enum err e, const struct net_http_response *r
         return;
     buf_put_bytes(&a->body, r->body);
     snprintf(a->location, sizeof a->location, "%.*s", STR_ARG(net_http_header(r, "location")));
+    snprintf(a->etag, sizeof a->etag, "%.*s", STR_ARG(net_http_header(r, "etag")));
     snprintf(a->retry_after, sizeof a->retry_after, "%.*s", STR_ARG(net_http_header(r, "retry-after")));
 }
 
@@ -248,6 +249,22 @@ static inline json_t *compute(struct fixture *f, const char *epoch, const char *
     snprintf(path, sizeof path, "/rewarder/epochs/%s/compute", epoch);
     snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"%s\"}", cid, policy);
     return post(f, path, body, status);
+}
+
+/* A capability with these caveats (NULL ends them), beside who it is for and until when. */
+static inline void mint(struct fixture *f, const char *const *more, char out[8192])
+{
+    struct auth_keyring *keys;
+    struct buf token;
+    size_t bad, n = 2;
+    struct str caveats[8] = {STR("aud = svc-rewarder"), STR("exp < 2036-01-01T00:00:00Z")};
+    for (; *more; more++)
+        caveats[n++] = str_from_c(*more);
+    assert_int_equal(auth_keyring_load(svc_data_key_file(f->data), &keys, NULL), ERR_OK);
+    buf_init_fixed(&token, out, 8191);
+    assert_int_equal(auth_mint(keys, (struct str){NULL, 0}, caveats, n, &token, &bad), ERR_OK);
+    out[token.n] = '\0';
+    auth_keyring_unref(keys);
 }
 
 /* Looks until the run is in the state; the service's own deadlines bound the wait. */

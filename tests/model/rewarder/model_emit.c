@@ -35,14 +35,12 @@ struct obs_health *svc_health(const struct svc *s)
     return NULL;
 }
 
-enum err rewarder_view_open(struct rewarder_files *f, bool dry, const char *tenant, const char *epoch,
-                            bool rebuild_tree, struct rewarder_view **out)
+enum err rewarder_view_open(struct rewarder_files *f, const struct rewarder_view_spec *spec,
+                            struct rewarder_view **out, const char **out_bad)
 {
     (void)f;
-    (void)dry;
-    (void)tenant;
-    (void)epoch;
-    (void)rebuild_tree;
+    (void)spec;
+    *out_bad = NULL;
     CHECK(os_a32_load(&g.sealed, memory_order_acquire)); /* the files are not there before */
     *out = &g.view;
     return ERR_OK;
@@ -160,14 +158,11 @@ void rewarder_note_settled(const struct rewarder_run *run, const struct rewarder
     (void)b;
 }
 
-void rewarder_note_quarantined(const struct rewarder_run *run, uint64_t n, const char *kind,
-                               const char *reason, int64_t now_ms, struct buf *b)
+void rewarder_note_quarantined(const struct rewarder_run *run, const struct rewarder_quarantine *q,
+                               struct buf *b)
 {
     (void)run;
-    (void)n;
-    (void)kind;
-    (void)reason;
-    (void)now_ms;
+    (void)q;
     (void)b;
 }
 

@@ -5,6 +5,12 @@
  */
 #include "world.h"
 
+/* Nothing is spooled, shadowed or halted in a model. */
+void rewarder_item_abandon(struct rewarder *r, struct rewarder_item *it)
+{
+    rewarder_item_destroy(r, it);
+}
+
 struct rig {
     struct rewarder r;
     struct rt_task self;

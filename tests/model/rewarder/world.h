@@ -37,6 +37,13 @@ void net_reply_problem(struct net_req *rq, enum err e, const char *detail, ...)
     world_answer(rq, err_http_status(e));
 }
 
+void net_reply_problem_details(struct net_req *rq, enum err e, const char *detail, struct bytes details)
+{
+    (void)detail;
+    (void)details;
+    world_answer(rq, err_http_status(e));
+}
+
 struct str net_req_corr_id(const struct net_req *rq)
 {
     (void)rq;

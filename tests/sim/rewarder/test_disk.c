@@ -131,7 +131,7 @@ static void release_if_quarantined(struct fixture *f) RT_BLOCKS
     look(f, &s, state);
     if (!strcmp(state, "quarantined"))
         json_decref(post(f, "/rewarder/epochs/e1/release",
-                         "{\"action\":\"resume\",\"reason\":\"disk is fine\"}", 200));
+                         "{\"action\":\"resume\",\"reason\":\"disk is fine\"}", 202));
 }
 
 /* A log of dead lines, just below the size at which it is rewritten: the run's first line makes that happen. */
