@@ -15,6 +15,12 @@ static void count_bad(struct mailbox_log *g, size_t reason)
 
 /* ---- reading ---- */
 
+static enum err read_journal(void *ctx, uint32_t segment, uint64_t offset, uint8_t *into,
+                             size_t n) RT_BLOCKS
+{
+    return store_journal_pread(ctx, (struct store_pos){segment, (uint32_t)offset}, into, n);
+}
+
 static enum err read_bytes(struct mailbox_log *g, uint32_t segment, uint64_t offset, uint8_t *into,
                            size_t n) RT_BLOCKS
 {
@@ -32,9 +38,9 @@ static enum err read_bytes(struct mailbox_log *g, uint32_t segment, uint64_t off
     if (offset >= end)
         return ERR_CORRUPT;
     size_t most = end - offset < n ? (size_t)(end - offset) : n;
-    if (segment == g->active_segment) /* its end still moves */
-        return store_journal_pread(g->journal, (struct store_pos){segment, (uint32_t)offset}, into, most);
-    return mailbox_window_read(&g->window, g->journal, segment, offset, end, into, most);
+    struct mailbox_blocks_source from = {read_journal, g->journal};
+    return mailbox_blocks_read(&g->blocks, &from, segment, offset,
+                               segment == g->active_segment ? g->active_from : end, into, most);
 }
 
 static bool body_is_true(struct mailbox_log *g, const struct mailbox_rec *r)
@@ -288,6 +294,7 @@ enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
         return e;
     g->root = r.root;
     g->active_segment = r.at.segment;
+    g->active_from = r.at.offset;
     e = mailbox_replay_end(shard, cfg->now);
     if (out_report->damaged)
         mailbox_shard_failed(shard);
@@ -301,7 +308,7 @@ void mailbox_log_close(struct mailbox_log *g)
     mailbox_idx_builder_destroy(g->builder);
     mailbox_idx_builder_destroy(atomic_load(&g->built));
     mailbox_tail_fini(&g->tail);
-    mailbox_window_fini(&g->window);
+    mailbox_blocks_fini(&g->blocks);
     *g = (struct mailbox_log){0};
 }
 
@@ -406,6 +413,7 @@ enum err mailbox_log_commit(struct mailbox_log *g, struct mailbox_now now)
     g->next_group++;
     g->next_seq += s->group.records;
     g->active_segment = pos.segment;
+    g->active_from = pos.offset;
     mailbox_tail_put(&g->tail, pos.segment, (uint64_t)pos.offset + STORE_FRAME_HEADER, payload.p,
                      payload.n);
     mailbox_shard_committed(s, pos.segment, (uint64_t)pos.offset + STORE_FRAME_HEADER);

@@ -9,13 +9,14 @@
  *
  * Ownership   The caller owns shard, disk, clock and routing, and keeps them alive.
  * Threads     Open, commit and read: the shard's worker. The journal's own calls as its header says.
- * Memory      The tail cache (tail_bytes) and the journal's write buffer; commit does not allocate.
+ * Memory      The tail cache (tail_bytes), the blocks of a backlog (blocks.h) and the journal's write buffer; commit does not allocate.
  */
 #ifndef RON_MAILBOX_LOG_H
 #define RON_MAILBOX_LOG_H
 
 #include <stdatomic.h>
 
+#include "services/mailbox/blocks.h"
 #include "services/mailbox/core/shard.h"
 #include "services/mailbox/idx.h"
 #include "services/mailbox/tail.h"
@@ -57,10 +58,11 @@ struct mailbox_log {
     struct store_journal *journal;      /* the sink's, for everything but appending */
     struct mailbox_log_tail *replaying; /* while open replays and follows */
     struct mailbox_tail tail;
-    struct mailbox_window window;
+    struct mailbox_blocks blocks;
     struct sha256 root;
     uint64_t next_group, next_seq;
     uint32_t segment_bytes, active_segment;
+    uint32_t active_from; /* where its newest frame begins: bytes before it are there for good */
     bool build_idx;
     struct mailbox_idx_builder
         *builder; /* of the active segment; NULL: it was not seen from its first group on */

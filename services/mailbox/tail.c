@@ -1,4 +1,3 @@
-/* The newest bytes of a journal in a ring, and a window that reads ahead over old ones. */
 #include "services/mailbox/tail.h"
 
 #include <stdlib.h>
@@ -64,50 +63,4 @@ bool mailbox_tail_get(const struct mailbox_tail *t, uint32_t segment, uint64_t o
     if (have < n)
         memset(into + have, 0, n - have);
     return true;
-}
-
-/* ---- the window ---- */
-
-void mailbox_window_fini(struct mailbox_window *w)
-{
-    free(w->p);
-    *w = (struct mailbox_window){0};
-}
-
-static bool holds(const struct mailbox_window *w, uint32_t segment, uint64_t offset, size_t n)
-{
-    return w->n && w->segment == segment && offset >= w->offset && offset + n <= w->offset + w->n;
-}
-
-/* A read behind the window, but near it: somebody works through a backlog in the order it was written. */
-static bool goes_on(const struct mailbox_window *w, uint32_t segment, uint64_t offset)
-{
-    if (segment == w->segment)
-        return offset >= w->offset && offset <= w->offset + w->n + MAILBOX_WINDOW_BYTES;
-    return segment == w->segment + 1 && offset < MAILBOX_WINDOW_BYTES;
-}
-
-enum err mailbox_window_read(struct mailbox_window *w, struct store_journal *j, uint32_t segment,
-                             uint64_t offset, uint64_t end, uint8_t *into, size_t n)
-{
-    if (holds(w, segment, offset, n)) {
-        memcpy(into, w->p + (offset - w->offset), n);
-        return ERR_OK;
-    }
-    bool ahead = goes_on(w, segment, offset) && n < MAILBOX_WINDOW_BYTES;
-    if (ahead && !w->p && !(w->p = malloc(MAILBOX_WINDOW_BYTES)))
-        ahead = false;
-    size_t most = ahead ? MAILBOX_WINDOW_BYTES : n;
-    if (most > end - offset)
-        most = (size_t)(end - offset);
-    w->n = 0;
-    w->segment = segment;
-    w->offset = offset;
-    enum err e =
-        store_journal_pread(j, (struct store_pos){segment, (uint32_t)offset}, ahead ? w->p : into, most);
-    if (e != ERR_OK || !ahead)
-        return e;
-    w->n = most;
-    memcpy(into, w->p, n < most ? n : most);
-    return ERR_OK;
 }
