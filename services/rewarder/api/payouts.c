@@ -251,24 +251,30 @@ static bool is_public(struct str name)
            str_starts(name, STR("sigs/"));
 }
 
-/* The table may be large, and what opened it has hashed it. */
-static void digest_of(struct rewarder *r, struct rewarder_run *run, struct str name,
-                      const struct rewarder_file *file, struct sha256 *out)
+/*
+ * What tells this file from any other of its name. The table and the tree may be too large to be hashed on the way out: the manifest
+ * commits to them, so its digest and their name stand for their bytes. The rest is small.
+ */
+static void tag_of(struct rewarder *r, const struct rewarder_run *run, struct str name,
+                   const struct rewarder_file *file, struct sha256 *out)
 {
-    struct rewarder_view *v =
-        str_eq(name, STR("payouts.bin")) ? rewarder_run_view(&r->registry, run) : NULL;
-    if (v)
-        *out = v->table.file_hash;
-    else
+    if (!str_eq(name, STR("payouts.bin")) && !str_eq(name, STR("tree.bin"))) {
         sha256_of(file->bytes.p, file->bytes.n, out);
-    rewarder_view_unref(v);
+        return;
+    }
+    struct sha256 manifest = rewarder_run_read(&r->registry, run).manifest_digest;
+    struct sha256_ctx ctx;
+    sha256_init(&ctx);
+    sha256_update(&ctx, manifest.b, sizeof manifest.b);
+    sha256_update(&ctx, name.p, name.n);
+    sha256_final(&ctx, out);
 }
 
 static void send_artifact(struct rewarder *r, struct net_req *rq, struct rewarder_run *run,
                           struct str name) RT_BLOCKS
 {
     struct rewarder_file file;
-    struct sha256 digest;
+    struct sha256 tag;
     char path[STORE_PATH_MAX], text[64];
     snprintf(text, sizeof text, "%.*s", STR_ARG(name));
     rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, text, path);
@@ -276,15 +282,15 @@ static void send_artifact(struct rewarder *r, struct net_req *rq, struct rewarde
         net_reply_problem(rq, ERR_NOT_FOUND, "the run has no such file");
         return;
     }
-    digest_of(r, run, name, &file, &digest);
-    if (api_not_modified(rq, &digest))
+    tag_of(r, run, name, &file, &tag);
+    if (api_not_modified(rq, &tag))
         rewarder_file_unload(&file);
     else
         api_reply_file(rq,
                        str_ends(name, STR(".json"))      ? "application/json"
                        : str_eq(name, STR("commitment")) ? "text/plain"
                                                          : "application/octet-stream",
-                       &digest, false, &file);
+                       &tag, false, &file);
 }
 
 void rewarder_api_get_artifact(struct net_req *rq, void *ctx)
