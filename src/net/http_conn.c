@@ -67,6 +67,7 @@ static void report(struct net_req *rq, bool complete)
         .corr_id = rq->corr_id,
         .traceparent = rq->traceparent,
         .status = rq->status,
+        .problem = rq->problem,
         .bytes_in = rq->bytes_in,
         .bytes_out = rq->bytes_out,
         .duration_ns = clock_mono_ns(net_loop_clock(rq->w->loop)) - rq->started_ns,

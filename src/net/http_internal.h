@@ -65,6 +65,7 @@ enum net_answer_kind { NET_ANSWER_COPY, NET_ANSWER_PINNED, NET_ANSWER_FILE, NET_
 struct net_answer {
     enum net_answer_kind kind;
     int status;
+    enum err problem; /* see net_done */
     const struct net_headers *headers;
     struct str lines;
     unsigned retry_after_s;
@@ -143,6 +144,7 @@ struct net_req {
     struct net_stream *stream;
     struct net_admission_permit permit;
     int status;
+    enum err problem;
     uint64_t end_at; /* position in the connection's output */
 };
 

@@ -293,6 +293,7 @@ static void write_response(struct net_conn *c, struct net_req *rq, const struct 
     uint8_t *start = net_out__reserve(c, most);
     uint8_t *at = put_head(start, c, rq, a);
     rq->status = a->status;
+    rq->problem = a->problem;
     if (copy && a->body.n) {
         memcpy(at, a->body.p, a->body.n);
         at += a->body.n;
@@ -510,6 +511,7 @@ void net_reply_problem_full(struct net_req *rq, const struct net_problem *p)
         retry = p->retry_after_s ? p->retry_after_s : net_server__retry_after(rq->w->s, e);
     net_reply__give(rq, &(struct net_answer){.kind = NET_ANSWER_COPY,
                                              .status = status,
+                                             .problem = e,
                                              .headers = &h,
                                              .retry_after_s = retry,
                                              .body = buf_bytes(&b)});

@@ -289,6 +289,7 @@ struct net_done {
     const struct net_route *route; /* NULL: none matched, or refused before routing */
     struct str method, corr_id, traceparent;
     int status;
+    enum err problem;             /* what a problem body names; ERR_OK: the answer was no problem */
     uint64_t bytes_in, bytes_out; /* body in as received; body out */
     int64_t duration_ns;          /* first byte in to last byte out */
     bool complete;                /* false: cut */

@@ -82,6 +82,8 @@ struct svc_hooks {
     /* Before the server refuses a request by itself: may add headers and details (see net_hooks.refusing). On a loop. */
     void (*refusing)(struct svc *s, void *state, struct net_req *rq, enum net_reject why,
                      struct net_problem *p);
+    /* A request was answered with this problem, by whoever; on a loop's thread. May be NULL. */
+    void (*refused)(struct svc *s, void *state, enum err problem);
     /* What the service's own keys (its whole struct) add to the limits of the frame's; at the start and at each reload. */
     void (*limits)(const void *config, struct net_limits *limits);
     /* The new snapshot is in force (svc_config). */
