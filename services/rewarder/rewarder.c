@@ -434,6 +434,13 @@ static void hook_close(struct svc *s, void *state) RT_BLOCKS
     free(r);
 }
 
+static void hook_refused(struct svc *s, void *state, enum err problem)
+{
+    struct rewarder *r = state;
+    (void)s;
+    REWARDER_COUNT(r, rejected, err_code(problem));
+}
+
 static void hook_client_late(struct svc *s, void *state, const char *op)
 {
     struct rewarder *r = state;
@@ -460,6 +467,7 @@ const struct svc_def rewarder_svc = {
               .start = hook_start,
               .drain_step = hook_drain_step,
               .client_late = hook_client_late,
+              .refused = hook_refused,
               .reloaded = hook_reloaded,
               .drained = hook_drained,
               .close = hook_close},

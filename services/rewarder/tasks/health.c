@@ -39,9 +39,23 @@ static void look_at_breakers(struct rewarder *r)
                    !*rewarder_config(r)->accounting_base_url || r->seen.breakers[1] == RT_BREAKER_CLOSED);
 }
 
+/* The causes of metrics.def, in its order. */
+static void set_degraded(struct rewarder *r)
+{
+    static const char *const causes[] = {"started",    "not_draining", "tasks",      "store",
+                                         "work_queue", "ledger",       "accounting", "policy"};
+    struct obs_health *h = svc_health(r->svc);
+    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++) {
+        size_t at;
+        bool known = obs_health_find(h, causes[i], &at);
+        obs_gauge_set(obs_gauge_nth(r->metrics[REWARDER_M_degraded], i), known && !obs_health_ok(h, at));
+    }
+}
+
 static void set_gauges(struct rewarder *r)
 {
     size_t held[4];
+    set_degraded(r);
     obs_gauge_set(obs_gauge(r->metrics[REWARDER_M_unsettled]),
                   (double)rewarder_registry_count_unsettled(&r->registry, held));
     for (size_t i = 0; i < 4; i++)

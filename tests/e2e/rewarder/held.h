@@ -3,6 +3,7 @@
 #define RON_TESTS_E2E_REWARDER_HELD_H
 
 #include "fixture.h"
+#include "metric_sum.h"
 
 /* ---- holding workers, emitter and writer still ---- */
 
@@ -87,6 +88,24 @@ static inline void await_counted(struct fixture *f, enum rewarder_metric m, cons
         if (deadline_passed(by))
             fail_msg("%s is %llu, not %llu", label, (unsigned long long)counted(f, m, label),
                      (unsigned long long)n);
+}
+
+/* What /metrics says, once it says so. */
+static inline void await_published(struct fixture *f, const char *name, const char *labels,
+                                   double value) RT_BLOCKS
+{
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    for (;;) {
+        struct answer a;
+        call(f, "GET", "/metrics", NULL, NULL, NULL, &a);
+        assert_int_equal(a.status, 200);
+        double now = metric_sum(buf_cstr(&a.body), name, labels);
+        buf_fini(&a.body);
+        if (now >= value && now <= value)
+            return;
+        if (deadline_passed(by))
+            fail_msg("%s{%s} is %f, not %f", name, labels, now, value);
+    }
 }
 
 static inline bool ready(struct fixture *f) RT_BLOCKS

@@ -205,6 +205,45 @@ static void other_bytes_another_epoch_and_absence_are_refused_and_pay_nothing(vo
     assert_int_equal(server.elsewhere, 0);
 }
 
+/* Its bytes may be refused like an upload's, and the failure says as much. */
+static void a_failed_fetch_says_what_was_wrong_with_the_bytes(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[SHA256_TEXT_CHARS];
+    struct sha256 h;
+    offer("e1", 5, WRONG, cid);
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_t *o = await_state(f, "e1", "failed");
+    const json_t *details = json_object_get(json_object_get(o, "failure"), "details");
+    assert_string_equal(text(details, "expected"), cid);
+    assert_true(*text(details, "actual") && strcmp(text(details, "actual"), cid) != 0);
+    json_decref(o);
+    pthread_mutex_lock(&server.mutex);
+    buf_fini(&server.body);
+    buf_init(&server.body, 1 << 16);
+    buf_puts(&server.body, "{\"snapshot\":1,\"tenant\":\"default\",\"epoch\":\"e2\",\"dims\":[\"points\"],"
+                           "\"count\":2}\n[\"acct:a\",1]\n[\"acct:a\",2]\n");
+    sha256_of(server.body.p, server.body.n, &h);
+    sha256_format(&h, cid);
+    server.mode = RIGHT;
+    pthread_mutex_unlock(&server.mutex);
+    json_decref(compute(f, "e2", cid, "weekly", 202));
+    o = await_state(f, "e2", "failed");
+    assert_string_equal(text(json_object_get(o, "failure"), "code"), "duplicate_account");
+    details = json_object_get(json_object_get(o, "failure"), "details");
+    assert_int_equal(json_integer_value(json_object_get(details, "line")) +
+                         json_integer_value(json_object_get(details, "other_line")),
+                     5);
+    json_decref(o);
+    /* and more than may be taken is not taken */
+    assert_int_equal(stop(f), 0);
+    f->flags[f->flag_n++] = "limits.max_input_bytes=4KiB";
+    start(f);
+    offer("e3", 1000, RIGHT, cid);
+    expect_failure(f, "e3", cid, "too_large");
+    assert_int_equal(paid_in(f->ledger), 0);
+}
+
 static void a_server_that_is_busy_is_asked_three_times(void **state) RT_BLOCKS
 {
     struct fixture *f = *state;
@@ -230,6 +269,30 @@ static void a_server_that_stays_down_is_left_alone_by_the_breaker(void **state) 
     offer("e9", 5, DOWN, cid);
     expect_failure(f, "e9", cid, "inputs_unavailable");
     assert_true(asked() < 3); /* none, or the one probe of a breaker that is half open */
+    /* readiness says so, softly; when the server is back so is it */
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    for (bool degraded = false; !degraded && !deadline_passed(by);) {
+        json_t *o = get(f, "/readyz", 200);
+        degraded = json_array_size(json_object_get(o, "missing")) == 1 &&
+                   json_is_true(json_object_get(o, "degraded"));
+        json_decref(o);
+    }
+    for (unsigned i = 10; rt_breaker_state(&r->accounting_breaker, os_now_ns()) != RT_BREAKER_CLOSED; i++) {
+        assert_false(deadline_passed(by));
+        snprintf(epoch, sizeof epoch, "e%u", i);
+        offer(epoch, 5, RIGHT, cid);
+        json_decref(compute(f, epoch, cid, "weekly", 202));
+        for (json_t *o = NULL;; json_decref(o)) {
+            char path[64];
+            snprintf(path, sizeof path, "/rewarder/epochs/%s", epoch);
+            o = get(f, path, 200);
+            bool over = !strcmp(text(o, "state"), "failed") || !strcmp(text(o, "state"), "settled");
+            if (over) {
+                json_decref(o);
+                break;
+            }
+        }
+    }
 }
 
 /* The server takes the request and says nothing: the caller's deadline ends the job, not the minute of fetch_timeout. */
@@ -261,6 +324,9 @@ static void a_silent_server_ends_the_job_at_the_callers_deadline(void **state) R
     const char *code = text(json_object_get(o, "failure"), "code");
     assert_true(!strcmp(code, "inputs_unavailable") || !strcmp(code, "timeout"));
     json_decref(o);
+    struct rewarder *r = svc_state(f->svc);
+    assert_int_equal(
+        obs_counter_value(OBS_COUNTER_OF(r->metrics[REWARDER_M_io_timeouts], "fetch", "accounting")), 1);
     assert_int_equal(paid_in(f->ledger), 0);
 }
 
@@ -271,6 +337,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         SERVED(what_is_not_here_is_fetched_verified_stored_and_paid),
         SERVED(other_bytes_another_epoch_and_absence_are_refused_and_pay_nothing),
+        SERVED(a_failed_fetch_says_what_was_wrong_with_the_bytes),
         SERVED(a_server_that_is_busy_is_asked_three_times),
         SERVED(a_server_that_stays_down_is_left_alone_by_the_breaker),
         SERVED(a_silent_server_ends_the_job_at_the_callers_deadline),

@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include "held.h"
+#include "raw_http.h"
 
 /* ---- queues ---- */
 
@@ -33,8 +34,12 @@ static void work_full_twice_is_503_and_counted_and_readiness_toggles(void **stat
     assert_int_equal(counted(f, REWARDER_M_queue_dropped, "work"), dropped + 1);
     assert_int_equal(counted(f, REWARDER_M_retries, "work"), 1);
     await_ready(f, false);
+    await_published(f, "queue_depth", "queue=\"work\"", 512);
+    await_published(f, "readyz_degraded", "cause=\"work_queue\"", 1);
     release_workers();
     await_ready(f, true);
+    await_published(f, "queue_depth", "queue=\"work\"", 0);
+    await_published(f, "readyz_degraded", "", 0);
     /* the failed run claims nothing */
     json_decref(compute(f, "e1", cid, "weekly", 202));
     json_decref(await_state(f, "e1", "settled"));
@@ -119,6 +124,31 @@ static void a_result_nobody_writes_is_counted_and_its_run_fails(void **state) RT
     json_decref(o);
     json_decref(compute(f, epoch, cid, "weekly", 202));
     json_decref(await_state(f, epoch, "settled"));
+}
+
+/* Events come faster than the stream is written: the oldest are gone, counted, and the listener is told. */
+static void a_listener_that_cannot_follow_is_told_and_counted(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct rewarder *r = state_of(f);
+    struct raw_conn c;
+    char request[8600];
+    struct raw_response head;
+    raw_connect(&c, (uint16_t)svc_port(f->svc));
+    snprintf(request, sizeof request,
+             "GET /admin/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", f->token);
+    raw_puts(&c, request);
+    raw_head(&c, &head);
+    assert_int_equal(head.status, 200);
+    raw_free(&head);
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    while (counted(f, REWARDER_M_bus_lagged, "events") == 0 && !deadline_passed(by))
+        for (unsigned i = 0; i < 2000; i++) /* the queue holds 1024 */
+            svc_feed_tell(r->events, "noise", "{}");
+    assert_true(counted(f, REWARDER_M_bus_lagged, "events") > 0);
+    while (!(c.buf && memmem(c.buf, c.n, "rewarder.lagged", 15)))
+        assert_true(raw_more(&c));
+    raw_close(&c);
 }
 
 /* ---- deadlines ---- */
@@ -532,6 +562,7 @@ int main(void)
         TEST(work_full_twice_is_503_and_counted_and_readiness_toggles),
         TEST(a_run_the_emitter_does_not_take_is_quarantined_and_pays_nothing),
         TEST(a_result_nobody_writes_is_counted_and_its_run_fails),
+        TEST(a_listener_that_cannot_follow_is_told_and_counted),
         TEST(a_job_past_its_callers_deadline_fails_and_pays_nothing),
         TEST(no_verdict_in_time_is_503_and_nothing_is_admitted),
         TEST(an_overflowing_epoch_is_quarantined_without_a_call_to_the_ledger),

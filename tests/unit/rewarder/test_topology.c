@@ -72,6 +72,12 @@ static void the_promised_numbers_are_declared(void **state)
         {"io_timeouts_total", "op=read|write|"},
         {"backoff_retries_total", "op=read|ingest|fetch|work"},
         {"bus_lagged_total", "bus=events"},
+        {"readyz_degraded", "cause="},
+        {"rejected_total", "reason"},
+        {"reward_runs_total", "state=settled|quarantined|failed|dry"},
+        {"reward_runs_held", "cause=ledger|funds|lane|switch"},
+        {"settlement_units_total", "result=committed|duplicate|refused|error"},
+        {"settlement_resync_total", "reason=restart|nonce|idem|timeout"},
         {"quarantine_total", "epoch"}};
     (void)state;
     inventory_metrics(&rewarder_svc, promised, INVENTORY_N(promised));
