@@ -34,10 +34,19 @@ static struct ledger_gen_log *log_for(struct ledger *l, struct ledger_gen *gen)
     if (done != NULL) { /* the one before is complete: hand it over (at most 3 are frozen at once) */
         if (l->gen_tx != NULL)
             CHECK(rt_chan_try_send(l->gen_tx, done) == ERR_OK);
-        else
-            l->gen_log_done = done; /* while opening there is no checkpointer yet */
+        else {
+            CHECK(l->n_gen_log_done < LEDGER_GENS_FROZEN_MAX);
+            l->gen_log_done[l->n_gen_log_done++] = done;
+        }
     }
     return l->gen_log_last;
+}
+
+void ledger_gen_logs_hand_over(struct ledger *l)
+{
+    for (unsigned i = 0; i < l->n_gen_log_done; i++)
+        CHECK(rt_chan_try_send(l->gen_tx, l->gen_log_done[i]) == ERR_OK);
+    l->n_gen_log_done = 0;
 }
 
 /* Where this key's value goes: its old place, or a new one at the end. */

@@ -128,7 +128,7 @@ struct ledger_change {
     struct ledger_state_record
         *hold; /* FX_HOLD: the record itself, since the hold's place may be taken by another */
 };
-enum { GEN_LOG_RECENT_BITS = 16 };
+enum { GEN_LOG_RECENT_BITS = 16, LEDGER_GENS_FROZEN_MAX = 3 };
 struct ledger_gen_log {
     struct ledger_gen_log *next;
     struct ledger_gen *gen;
@@ -178,8 +178,10 @@ struct ledger {
     struct ledger_frontier frontier;
     uint64_t next_group;
     struct sha256 last_root;
-    struct ledger_gen_log *gen_log_last,
-        *gen_log_done; /* being filled; complete while opening (else it goes through gen_tx) */
+    struct ledger_gen_log *gen_log_last; /* being filled */
+    /* Complete, oldest first, while opening: there is no checkpointer yet. Afterwards they go through gen_tx. */
+    struct ledger_gen_log *gen_log_done[LEDGER_GENS_FROZEN_MAX];
+    unsigned n_gen_log_done;
     _Atomic int64_t commit_began_ns;    /* 0: idle */
     _Atomic uint32_t event_subscribers; /* streams of commits, which want the rows named */
     _Atomic uint32_t listeners;         /* streams of any kind; without one nobody is woken for a commit */
@@ -272,8 +274,9 @@ static inline struct deadline ledger_answer_by(const struct ledger *l, struct de
                               : by.at_ns + l->set.commit_wait_ms * 1000000);
 }
 
-/* Decodes, checks, looks up, builds records. STEP_ASK: a provider has to be heard (job->asks); then it goes on where it stopped. */
-enum ledger_step { STEP_PASS, STEP_REFUSED, STEP_ASK };
+/* Decodes, checks, looks up, builds records. STEP_ASK: a provider has to be heard (job->asks); then it goes on where it
+ * stopped. STEP_NO_MEMORY: refused too, and whoever worked on it had better let go of what it has. */
+enum ledger_step { STEP_PASS, STEP_REFUSED, STEP_ASK, STEP_NO_MEMORY };
 enum ledger_step ledger_prevalidate_step(struct ledger *l, struct ledger_job *job) RT_BLOCKS;
 /* For a ledger that asks nobody. True: pass it on; false: it was refused (answer it). */
 bool ledger_prevalidate(struct ledger *l, struct ledger_job *job) RT_BLOCKS;
@@ -296,6 +299,8 @@ bool ledger_group_takes(const struct ledger *l, struct ledger_group_size *g, con
 /* Committer (or opening): remembers new state values for the generation's state run. */
 void ledger_log_changes(struct ledger *l, struct ledger_gen *gen, const struct ledger_effect *fx,
                         uint32_t n_fx, uint64_t seq_end);
+/* gen_tx is there now: what opening completed and nobody has written goes to the checkpointer. */
+void ledger_gen_logs_hand_over(struct ledger *l);
 
 /* What a job may add to the journal beyond its records, when it becomes a group of its own. */
 enum { GROUP_PADDING = STORE_FRAME_HEADER + STORE_FRAME_TRAILER + 4096 };

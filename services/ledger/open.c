@@ -254,6 +254,7 @@ enum err ledger_queues_create(struct ledger *l)
         if (*rows[i].at == NULL)
             return ERR_NO_MEMORY;
     }
+    ledger_gen_logs_hand_over(l);
     return ERR_OK;
 }
 
@@ -326,8 +327,8 @@ void ledger_close(struct ledger *l, bool clean)
     ledger_column_fini(&l->groups);
     if (l->gen_log_last != NULL)
         ledger_gen_log_free(l->gen_log_last);
-    if (l->gen_log_done != NULL)
-        ledger_gen_log_free(l->gen_log_done);
+    for (unsigned i = 0; i < l->n_gen_log_done; i++)
+        ledger_gen_log_free(l->gen_log_done[i]);
     void *item;
     while (l->gen_tx != NULL && rt_chan_try_recv(l->gen_tx, &item) == ERR_OK)
         ledger_gen_log_free(item);

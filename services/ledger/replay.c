@@ -1,5 +1,7 @@
 #include "services/ledger/replay.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "rt/task.h"
 #include "services/ledger/checkpoint.h"
@@ -43,11 +45,29 @@ static struct ledger_gen *open_gen(struct ledger *l)
     return g;
 }
 
+/*
+ * While opening nobody writes generations down but we, and whoever waits for the service waits for that too. So those that memory may
+ * hold stay there for the checkpointer; only a longer log has its oldest written here.
+ */
+static enum err write_oldest(struct ledger *l) RT_BLOCKS
+{
+    enum err err = ERR_OK;
+    while (err == ERR_OK && l->n_gen_log_done == LEDGER_GENS_FROZEN_MAX) {
+        err = ledger_checkpoint_write(l, l->gen_log_done[0]);
+        if (err != ERR_OK)
+            break;
+        l->n_gen_log_done--;
+        memmove(&l->gen_log_done[0], &l->gen_log_done[1], l->n_gen_log_done * sizeof l->gen_log_done[0]);
+        err = ledger_checkpoint_merge_all(l);
+    }
+    return err;
+}
+
 /* At most three generations wait for the checkpointer, as when we sequence ourselves. */
 static enum err wait_for_checkpointer(struct ledger *l) RT_BLOCKS
 {
     struct rt_task *self = rt_task_current();
-    while (atomic_load_explicit(&l->frozen_gens, memory_order_acquire) >= 3) {
+    while (atomic_load_explicit(&l->frozen_gens, memory_order_acquire) >= LEDGER_GENS_FROZEN_MAX) {
         CHECK(self != NULL);
         if (rt_task_sleep(self, deadline_in_ms(5)) != ERR_OK)
             return ERR_CANCELED;
@@ -64,7 +84,7 @@ enum err ledger_replay_room(struct ledger_replay *r, uint32_t n)
                  atomic_exchange_explicit(&l->want_gen, false, memory_order_acq_rel);
     if (r->gen != NULL && ledger_gen_room(r->gen) >= n && !asked)
         return ERR_OK;
-    enum err err = live ? wait_for_checkpointer(l) : ERR_OK;
+    enum err err = live ? wait_for_checkpointer(l) : write_oldest(l);
     if (err != ERR_OK)
         return err;
     uint32_t capacity = l->set.checkpoint_entries + l->set.commit_max_entries;
@@ -72,7 +92,7 @@ enum err ledger_replay_room(struct ledger_replay *r, uint32_t n)
                                        capacity < n ? n : capacity);
     if (err != ERR_OK)
         return err;
-    if (live && r->gen != NULL)
+    if (r->gen != NULL)
         atomic_fetch_add_explicit(&l->frozen_gens, 1, memory_order_acq_rel);
     r->gen = open_gen(l);
     return ERR_OK;
@@ -231,13 +251,5 @@ enum err ledger_replay_frame(void *ctx, const struct store_frame *f, struct stor
     r->entries += entries;
     ledger_head_publish(l, &(struct ledger_head){l->frontier.n, f->group_no, f->ms, root});
     ledger_state_recycle(l->state, l->frontier.n);
-    if (l->gen_log_done !=
-        NULL) { /* a generation is full: write it down, or a long log would not fit into memory */
-        struct ledger_gen_log *done = l->gen_log_done;
-        l->gen_log_done = NULL;
-        err = ledger_checkpoint_write(l, done);
-        if (err == ERR_OK)
-            err = ledger_checkpoint_merge_all(l);
-    }
-    return err;
+    return ERR_OK;
 }

@@ -2,8 +2,9 @@
  * Frames through the core: every rule of the domain is applied again, and what the log says is recomputed, not believed. Opening
  * replays the journal with it; a standby applies what another ledger wrote.
  *
- * Threads     One at a time, and nobody else may sequence or commit meanwhile. While opening a full generation is written down
- *             in place; afterwards (gen_tx is there) it goes to the checkpointer, and a frame waits while three are on their way.
+ * Threads     One at a time, and nobody else may sequence or commit meanwhile. While opening three full generations
+ *             stay in memory, and a fourth has the oldest written down in place; afterwards (gen_tx is there) they go to the
+ *             checkpointer, and a frame waits while three are on their way.
  */
 #ifndef RON_LEDGER_REPLAY_H
 #define RON_LEDGER_REPLAY_H

@@ -48,7 +48,8 @@ static struct ledger_gen *gen_for(struct ledger *l, uint32_t n, const char **out
                  ledger_gen_last_seq(g) >= g->first_seq;
     if (g != NULL && ledger_gen_room(g) >= n && !asked)
         return g;
-    if (!l->set.amnesia && g != NULL && atomic_load_explicit(&l->frozen_gens, memory_order_acquire) >= 3) {
+    if (!l->set.amnesia && g != NULL &&
+        atomic_load_explicit(&l->frozen_gens, memory_order_acquire) >= LEDGER_GENS_FROZEN_MAX) {
         *out_why = "checkpoint";
         return ledger_gen_room(g) >= n ? g : NULL;
     }

@@ -114,6 +114,46 @@ static void generations_are_written_while_a_merge_is_under_way(void **state) RT_
     assert_true(slices > 8); /* of index and state: begun, records, parts, done */
 }
 
+/*
+ * Who opens the ledger waits for the log to be read, not for checkpoints: as many generations as memory may hold are left to the
+ * checkpointer. Only of a longer log are the oldest written meanwhile.
+ */
+static void opening_leaves_three_generations_to_the_checkpointer(void **state) RT_BLOCKS
+{
+    (void)state;
+    for (unsigned complete = 0; complete <= 6; complete++) {
+        struct history h;
+        struct store_disk *disk;
+        assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
+        begin(&h, disk);
+        unsigned per =
+            h.r.set.checkpoint_entries + h.r.set.commit_max_entries; /* what a replayed one holds */
+        while (h.sent < complete * per + 1) {
+            if (mint(&h, h.sent).verdict == VERDICT_COMMITTED)
+                h.sent++;
+            else /* three are frozen */
+                assert_int_equal(rig_checkpoint(&h.r), ERR_OK);
+            assert_int_equal(store_sink_prepare(h.r.l->sink), ERR_OK);
+        }
+        struct sha256 before, after;
+        ledger_state_digest(h.r.l->state, &before);
+        ledger_close(h.r.l, false);
+        rig_forget_derived(&h.r);
+        assert_int_equal(rig_open(&h.r), ERR_OK);
+        unsigned left = complete < LEDGER_GENS_FROZEN_MAX ? complete : LEDGER_GENS_FROZEN_MAX;
+        assert_int_equal(atomic_load(&h.r.l->checkpoint_seq), (complete - left) * per);
+        assert_int_equal(rt_chan_depth(h.r.l->gen_tx), left);
+        assert_int_equal(atomic_load(&h.r.l->frozen_gens), left);
+        assert_int_equal(rig_checkpoint(&h.r), ERR_OK);
+        assert_int_equal(atomic_load(&h.r.l->checkpoint_seq), complete * per);
+        assert_int_equal(atomic_load(&h.r.l->frozen_gens), 0);
+        ledger_state_digest(h.r.l->state, &after);
+        assert_true(sha256_eq(&before, &after));
+        assert_survives(&h);
+        end(&h);
+    }
+}
+
 /* Whatever it was that failed, the second attempt leaves each generation with one run. */
 static void a_checkpoint_that_failed_is_written_once(void **state) RT_BLOCKS
 {
@@ -174,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generations_are_written_while_a_merge_is_under_way),
+        cmocka_unit_test(opening_leaves_three_generations_to_the_checkpointer),
         cmocka_unit_test(a_checkpoint_that_failed_is_written_once),
         cmocka_unit_test(a_merge_that_failed_hides_nothing_and_is_done_again),
     };
