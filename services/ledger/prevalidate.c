@@ -270,12 +270,15 @@ enum ledger_step ledger_prevalidate_step(struct ledger *l, struct ledger_job *jo
     enum err err = job->ops->decode == NULL ? ERR_OK : job->ops->decode(job);
     if (err == ERR_OK)
         err = static_checks(job);
+    if (err == ERR_OK && (!name_units(job) || !build_units(l, job)))
+        err = ERR_NO_MEMORY;
+    if (err ==
+        ERR_NO_MEMORY) { /* a job's arena takes every job that is allowed: the process has none left */
+        ledger_job_refuse(job, ERR_UNAVAILABLE, "task", "prevalidator");
+        return STEP_NO_MEMORY;
+    }
     if (err != ERR_OK) {
         ledger_job_refuse(job, err, NULL, NULL);
-        return STEP_REFUSED;
-    }
-    if (!name_units(job) || !build_units(l, job)) {
-        ledger_job_refuse(job, ERR_BUSY, "queue", "inflight");
         return STEP_REFUSED;
     }
     job->view = ledger_index_pin(&l->index);

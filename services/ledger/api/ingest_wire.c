@@ -198,7 +198,7 @@ enum err ledger_ingest_decode(struct ledger_job *job, uint32_t max_entries)
     struct core_entry *entries = arena_array(&job->arena, total + 1, sizeof *entries);
     job->units = arena_array(&job->arena, units, sizeof *job->units);
     if (entries == NULL || job->units == NULL)
-        return ERR_BUSY;
+        return ERR_NO_MEMORY;
     struct wire w = wire_of(job->body);
     struct wire_field f;
     uint32_t n = 0;

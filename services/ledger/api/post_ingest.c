@@ -121,7 +121,7 @@ enum err ledger_ingest_decode_json(struct ledger_job *job)
     struct core_entry *entries = arena_array(&job->arena, total, sizeof *entries);
     job->units = arena_array(&job->arena, in.units.n, sizeof *job->units);
     if (entries == NULL || job->units == NULL)
-        return ERR_BUSY;
+        return ERR_NO_MEMORY;
     for (size_t i = 0; i < in.units.n; i++) {
         const struct in_entry *from = units[i].entries.items;
         job->units[i].u = (struct core_unit){units[i].idem_id, units[i].meta, units[i].not_after, entries,

@@ -1,4 +1,9 @@
-/* ingress_tx → validate → preval_tx. A full preval_tx drops its oldest job, whose caller is told at once. */
+/*
+ * ingress_tx → validate → preval_tx. A full preval_tx drops its oldest job, whose caller is told at once.
+ *
+ * A worker that runs out of memory answers that job, finishes what else it has in hand and fails: the supervisor starts it again after
+ * a pause, in which others may give memory back. Nothing it shares is left half done.
+ */
 #include "base/check.h"
 #include "rt/task.h"
 #include "services/ledger/providers.h"
@@ -31,26 +36,24 @@ static void pass_on(struct ledger *l, struct ledger_job *const *jobs, size_t n)
     }
 }
 
-/* True: it goes to the sequencer. Otherwise it is parked or answered, and no longer ours. */
-static bool judge(struct ledger *l, struct ledger_job *job) RT_BLOCKS
+/* STEP_PASS: it goes to the sequencer. Otherwise it is parked or answered, and no longer ours. */
+static enum ledger_step judge(struct ledger *l, struct ledger_job *job) RT_BLOCKS
 {
     int64_t began = l->deps.clock->mono_ns(l->deps.clock->ctx);
     enum ledger_step step = job->err != ERR_OK ? STEP_REFUSED : ledger_prevalidate_step(l, job);
     if (step != STEP_ASK)
         ledger_trace_stage(l, job, "prevalidator", "ingress", 1, began, job->err);
-    if (step == STEP_ASK && ledger_providers_park(l->providers, job) == ERR_OK)
-        return false;
+    if (step == STEP_PASS || (step == STEP_ASK && ledger_providers_park(l->providers, job) == ERR_OK))
+        return step;
     if (step == STEP_ASK)
         ledger_job_refuse(job, ERR_BUSY, "queue", "provider");
-    if (step == STEP_PASS)
-        return true;
     ledger_answer(l, job);
-    return false;
+    return step;
 }
 
 void ledger_prevalidator_next(struct ledger_service *s, struct ledger_job *job)
 {
-    if (judge(s->l, job))
+    if (judge(s->l, job) == STEP_PASS)
         pass_on(s->l, &job, 1);
 }
 
@@ -75,15 +78,19 @@ static size_t take_more(struct ledger_service *s, void **jobs, size_t n)
     return n + more;
 }
 
-static void work_through(struct rt_task *self, struct ledger *l, void *const *jobs, size_t n) RT_BLOCKS
+static enum err work_through(struct rt_task *self, struct ledger *l, void *const *jobs, size_t n) RT_BLOCKS
 {
     const struct clock *c = l->deps.clock;
     struct ledger_job *passed[TAKE_SMALL];
     size_t held = 0, held_entries = 0;
+    enum err err = ERR_OK;
     for (size_t i = 0; i < n; i++) {
         struct ledger_job *job = jobs[i];
         int64_t began = c->mono_ns(c->ctx);
-        if (judge(l, job)) {
+        enum ledger_step step = judge(l, job);
+        if (step == STEP_NO_MEMORY)
+            err = ERR_NO_MEMORY;
+        if (step == STEP_PASS) {
             passed[held++] = job;
             held_entries += job->n_entries;
         }
@@ -95,6 +102,7 @@ static void work_through(struct rt_task *self, struct ledger *l, void *const *jo
                          (double)(c->mono_ns(c->ctx) - began) / 1e9);
         rt_task_beat(self);
     }
+    return err;
 }
 
 static enum err run(struct rt_task *self, struct ledger_service *s) RT_BLOCKS
@@ -112,7 +120,9 @@ static enum err run(struct rt_task *self, struct ledger_service *s) RT_BLOCKS
             return ERR_OK;
         if (err != ERR_OK) /* cancelled: nothing is in our hands */
             return rt_task_stopping(self) ? ERR_OK : err;
-        work_through(self, l, jobs, take_more(s, jobs, n));
+        err = work_through(self, l, jobs, take_more(s, jobs, n));
+        if (err != ERR_OK)
+            return err;
     }
 }
 

@@ -392,6 +392,51 @@ static void without_a_free_job_a_request_is_refused_as_inflight(void **state)
     close_rig();
 }
 
+/* ---- out of memory ---- */
+
+/* The next request gets this job: its arena takes so many bytes and no more, as if the process had none left. */
+static void the_next_job_has_memory_for(size_t bytes)
+{
+    struct ledger_job *job = ledger_job_take(&engine()->jobs, engine());
+    assert_non_null(job);
+    arena_fini(&job->arena);
+    arena_init(&job->arena, bytes, bytes);
+    ledger_job_free(job);
+}
+
+static void a_prevalidator_without_memory_answers_its_job_and_is_started_again(void **state)
+{
+    (void)state;
+    enum { DECODED = 2048, WHOLE = 24 << 20 }; /* what it says fits, what the journal is to say does not */
+    const char *flags[] = {"concurrency.prevalidators=1"};
+    struct pending p;
+    open_rig(true, flags, 1);
+    for (int i = 0; i < 2; i++) {
+        char body[256];
+        struct buf b;
+        buf_init(&b, 65536);
+        snprintf(
+            body, sizeof body,
+            "{\"units\":[{\"idem_id\":\"t:oom-%d\",\"entries\":[{\"id\":\"e-oom-%d\",\"ts\":1760000000000,"
+            "\"kind\":\"mint\",\"account\":\"acct:alice\",\"asset\":\"ron\",\"amount\":\"1\"}]}]}",
+            i, i);
+        the_next_job_has_memory_for(DECODED);
+        assert_int_equal(ledger_rig_http(&rig, "POST", "/v1/ingest", body, &b), 503);
+        assert_non_null(strstr(buf_cstr(&b), "\"code\":\"unavailable\""));
+        assert_non_null(strstr(buf_cstr(&b), "\"task\":\"prevalidator\""));
+        buf_fini(&b);
+        ledger_rig_await_metric(&rig, "service_restarts_total", "task=\"prevalidator\"", i + 1);
+        the_next_job_has_memory_for(WHOLE);
+        assert_int_equal(ledger_rig_http(&rig, "POST", "/v1/ingest", body, NULL),
+                         200); /* the only worker is back */
+        send_one(&p, i);
+        await_committed(&p, 1);
+        assert_int_equal(p.seq, 2 * i + 2); /* what failed took no seq */
+    }
+    assert_int_equal(ledger_safe_cause(engine()), CAUSE_NONE);
+    close_rig();
+}
+
 /* ---- the hung flush ---- */
 
 static void a_flush_that_hangs_is_answered_as_outcome_unknown_on_every_transport(void **state)
@@ -650,6 +695,8 @@ int main(void)
                                   reopen),
         cmocka_unit_test_teardown(too_many_frozen_generations_refuse_before_a_seq_is_given, reopen),
         cmocka_unit_test_teardown(without_a_free_job_a_request_is_refused_as_inflight, reopen),
+        cmocka_unit_test_teardown(a_prevalidator_without_memory_answers_its_job_and_is_started_again,
+                                  reopen),
         cmocka_unit_test_teardown(a_flush_that_hangs_is_answered_as_outcome_unknown_on_every_transport,
                                   reopen),
         cmocka_unit_test_teardown(an_answer_that_was_waited_for_in_vain_is_owed_until_it_comes, reopen),
