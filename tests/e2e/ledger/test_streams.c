@@ -211,10 +211,44 @@ static void live_and_later_subscribers_are_told_the_same_accounts(void **state)
     ledger_rig_close(&rig);
 }
 
+/* ---- soon ---- */
+
+static enum err count_send(struct ledger_stream *st, const struct ledger_stream_event *ev)
+{
+    atomic_store_explicit(&((struct listener *)st)->up_to, ev->seq_end, memory_order_release);
+    return ERR_OK;
+}
+
+/* Were the publisher not woken for each, it would look once a second: that many would take longer than anybody waits here. */
+static void subscribers_are_told_when_something_is_committed_and_not_when_somebody_looks(void **state)
+{
+    (void)state;
+    enum { COMMITS = 150 };
+    static const struct ledger_stream_ops count_ops = {count_send, listen_idle, listen_lagged, listen_end,
+                                                       listen_gone};
+    struct listener l = {.st = {.ops = &count_ops}};
+    struct deadline by = deadline_in_ms(AWAIT_MS);
+    ledger_rig_open(&rig, true, NULL, 0);
+    rig_client_open(&rig, RIG_DIRECT, &direct);
+    assert_int_equal(ledger_stream_submit(svc_state(rig.svc), &l.st), ERR_OK);
+    for (uint64_t seq = 1; seq <= COMMITS; seq++) {
+        char name[NAME];
+        snprintf(name, sizeof name, "soon-%llu", (unsigned long long)seq);
+        rig_mint(&units[0], name, "acct:alice", 1);
+        commit(1);
+        await_up_to(&l, seq);
+        assert_false(deadline_passed(by));
+    }
+    forget(&l);
+    rig_client_close(&direct);
+    ledger_rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(live_and_later_subscribers_are_told_the_same_accounts),
+        cmocka_unit_test(subscribers_are_told_when_something_is_committed_and_not_when_somebody_looks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,7 @@
 struct rig {
     struct store_disk *disk;
     struct ledger *l;
+    struct obs_metrics *metrics; /* NULL: nothing is counted */
     int64_t mono_ns, wall_ms;
     struct clock clock;
     struct ledger_settings set;
@@ -81,7 +82,7 @@ static inline void rig_init(struct rig *r, struct store_disk *disk)
 
 static inline enum err rig_open(struct rig *r) RT_BLOCKS
 {
-    struct ledger_deps deps = {.disk = r->disk, .clock = &r->clock};
+    struct ledger_deps deps = {.disk = r->disk, .clock = &r->clock, .metrics = r->metrics};
     enum err err = ledger_open(&r->set, &deps, &r->l);
     if (err == ERR_OK)
         err = ledger_queues_create(r->l);
