@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "ron/nearest.h"
+#include "base/nearest.h"
 #include "ron/serve.h"
 
 #define FLAGS_MAX 32

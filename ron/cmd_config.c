@@ -83,7 +83,8 @@ static const struct cmd commands[] = {
      1, 1, run_check},
     {"example", "[SERVICE]", "a file with every key, its default and its meaning",
      "  ron config example > ron.toml", NULL, 0, 1, run_example},
-    {"markdown", "[SERVICE]", "the same as tables for the documentation", NULL, NULL, 0, 1, run_markdown},
+    {"markdown", "[SERVICE]", "the same as tables for the documentation",
+     "  ron config markdown\n  ron config markdown ledger", NULL, 0, 1, run_markdown},
     {.run = NULL},
 };
 

@@ -5,9 +5,11 @@
  * ledger by direct call: the client that the ledger makes is handed to them as their wiring.
  */
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "ron/isolate.h"
@@ -15,6 +17,8 @@
 #include "ron/up.h"
 #include "svc/host.h"
 #include "svc/version.h"
+
+enum { READY_WAIT_MS = 1000, DISK_LOW_MIB = 512 };
 
 struct up {
     const struct cmd_global *global;
@@ -61,20 +65,56 @@ static void print_console_link(const struct up *up)
                    text);
 }
 
-/* What was chosen to start with is needed again to find it. */
-static void print_try(const struct up *up)
+/* Space that is left for the data, or -1 where nobody can say. */
+static double free_mib(const struct cmd_global *g)
 {
-    const struct cmd_global *g = up->global;
-    char flags[PATH_MAX + 64] = "";
-    size_t n = 0;
-    if (g->base_port != 7400)
-        n = (size_t)snprintf(flags, sizeof flags, " --base-port %d", g->base_port);
-    if (!g->amnesia && strcmp(g->data, "ron-data") != 0)
-        snprintf(flags + n, sizeof flags - n, " --data %s", g->data);
-    printf("\n  try        ron demo%s      a day in the life, every claim checked\n"
-           "             ron status%s    health of the services\n"
-           "             ron top%s       live queues, rates and tasks\n",
-           flags, flags, flags);
+    struct statvfs fs;
+    if (g->amnesia || statvfs(g->data, &fs) != 0)
+        return -1;
+    return (double)fs.f_bavail * (double)fs.f_frsize / 1048576;
+}
+
+/* Who cannot do his work yet, and why: nothing for a system that is well. */
+static void print_not_ready(const struct up *up)
+{
+    bool any = false, disk = false;
+    for (size_t i = 0; i < up->count; i++) {
+        struct obs_health_view view;
+        obs_health_read(svc_health(up->services[i]), &view);
+        if (view.ready)
+            continue;
+        printf("%s  %-10s %s:", any ? "" : "\n", any ? "" : "not ready", svc_def(up->services[i])->name);
+        for (size_t k = 0; k < view.n_missing; k++) {
+            printf("%s %s", k ? "," : "", view.missing[k]);
+            disk |= strcmp(view.missing[k], "disk") == 0 || strcmp(view.missing[k], "storage") == 0;
+        }
+        putchar('\n');
+        any = true;
+    }
+    double left = free_mib(up->global);
+    if (disk && left >= 0 && left < DISK_LOW_MIB)
+        printf("             the disk with %s has %.1f MiB left: make room; what waits for it goes on by "
+               "itself\n",
+               up->global->data, left);
+    else if (any)
+        puts("             ron status tells when that has changed");
+}
+
+/* A few readings and answers between the services are still under way when the last one has started. */
+static void await_ready(const struct up *up)
+{
+    int64_t until_ns = clock_mono_ns(clock_real()) + READY_WAIT_MS * INT64_C(1000000);
+    for (size_t i = 0; i < up->count;) {
+        struct obs_health_view view;
+        obs_health_read(svc_health(up->services[i]), &view);
+        if (view.ready) {
+            i++;
+            continue;
+        }
+        if (clock_mono_ns(clock_real()) >= until_ns)
+            return;
+        poll(NULL, 0, 5);
+    }
 }
 
 static void print_screen(const struct up *up)
@@ -102,8 +142,9 @@ static void print_screen(const struct up *up)
     } else
         printf("\n  data       %s\n  token      %s   (may do anything; keep it)\n", up->global->data,
                token);
+    print_not_ready(up);
     print_console_link(up);
-    print_try(up);
+    up_print_try(up->global);
     puts("\n  Ctrl-C drains and stops. A second one stops at once.");
     fflush(stdout);
 }
@@ -158,15 +199,18 @@ static int run_up(struct cmd_ctx *ctx, int argc, char **argv)
     const char *why = "";
     (void)argc;
     (void)argv;
+    int status = up_check_config(ctx, up.global);
+    if (status != CMD_OK)
+        return status;
     if (cmd_switch(ctx, "isolate"))
-        return isolate_run(ctx, cmd_switch(ctx, "verbose"));
+        return isolate_run(ctx, !cmd_switch(ctx, "verbose"));
     svc_host_block_signals();
     if (svc_data_open(up.global->data, up.global->amnesia, SVC_DATA_WHOLE, &up.data, &why) != ERR_OK)
         return cmd_fail(ctx, CMD_FAILED, "%s", why);
-    int status = CMD_OK;
     for (size_t i = 0; i < ron_service_count && status == CMD_OK; i++)
         status = start_one(ctx, &up, ron_services[i]);
     if (status == CMD_OK) {
+        await_ready(&up);
         print_screen(&up);
         enum svc_host_event event;
         while ((event = svc_host_wait(1000)) != SVC_HOST_DRAIN)

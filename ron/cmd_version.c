@@ -15,7 +15,7 @@ static int run_version(struct cmd_ctx *ctx, int argc, char **argv)
 }
 
 static const struct cmd commands[] = {
-    {.verb = NULL, .args = "", .summary = "print the version", .run = run_version},
+    {NULL, "", "print the version", "  ron version\n  ron version --json", NULL, 0, 0, run_version},
     {.run = NULL},
 };
 

@@ -2,9 +2,13 @@
  * One child per service, started in table order, watched with signals taken synchronously:
  *
  *   SIGCHLD            a child ended: start it again after a jittered back-off (100-400 ms, doubling to 5 s); after the
- *                      fifth restart within a minute it is left down and the exit code will say so
+ *                      fifth restart within a minute it is left down and the exit code will say so. One that ends by itself
+ *                      before all have answered once has said why (its port is taken, its files are of another version):
+ *                      the others are stopped and so is this
  *   SIGTERM, SIGINT    pass it on in reverse order, wait for each; a second one kills what is left
  *   SIGHUP             pass it on
+ *
+ * The parent makes the data directory with its keys, once, and keeps it from a `ron up` of one process.
  */
 #include "ron/isolate.h"
 
@@ -13,7 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <netinet/in.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,8 +28,10 @@
 #include "ron/services.h"
 #include "ron/up.h"
 #include "rt/backoff.h"
+#include "svc/data.h"
+#include "svc/version.h"
 
-enum { RESTARTS_MAX = 5, WINDOW_MS = 60000, STOP_WAIT_MS = 15000 };
+enum { RESTARTS_MAX = 5, WINDOW_MS = 60000, STOP_WAIT_MS = 15000, UP_WAIT_MS = 10000, TICK_MS = 20 };
 
 struct child {
     const struct svc_def *def;
@@ -39,7 +47,8 @@ static int64_t now_ms(void)
     return clock_mono_ns(clock_real()) / 1000000;
 }
 
-static void child_exec(const struct child *c, const struct cmd_global *g)
+/* In a group of its own, since Ctrl-C goes to the whole group of a terminal: who drains when is said here. */
+static void child_exec(const struct child *c, const struct cmd_global *g, bool quiet)
 {
     char port[16], exe[] = "/proc/self/exe";
     char *argv[12];
@@ -56,7 +65,10 @@ static void child_exec(const struct child *c, const struct cmd_global *g)
         argv[n++] = strdup("--config");
         argv[n++] = strdup(g->config);
     }
+    if (quiet)
+        argv[n++] = strdup("--quiet");
     argv[n] = NULL;
+    setpgid(0, 0);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* if we die, the children drain */
@@ -65,11 +77,11 @@ static void child_exec(const struct child *c, const struct cmd_global *g)
     _exit(127);
 }
 
-static void child_start(struct child *c, const struct cmd_global *g)
+static void child_start(struct child *c, const struct cmd_global *g, bool quiet)
 {
     pid_t pid = fork();
     if (pid == 0)
-        child_exec(c, g);
+        child_exec(c, g, quiet);
     if (pid < 0) {
         c->restart_at_ms = now_ms() + 1000;
         return;
@@ -138,28 +150,129 @@ static int stop_one(struct child *c)
     return CMD_FAILED;
 }
 
-static void print_screen(const struct cmd_global *g, const struct child *children, size_t n)
+static bool answers(const struct child *c, const struct cmd_global *g)
 {
-    puts("\nRON, each service in a process of its own:\n");
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)(g->base_port + c->def->port_offset)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool yes = fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0;
+    if (fd >= 0)
+        close(fd);
+    return yes;
+}
+
+/* The exit code of a child that refused to start, 0 when there is none. */
+static int refusal(struct child *children, size_t n)
+{
+    int status;
+    for (size_t i = 0; i < n; i++) {
+        if (!children[i].pid || waitpid(children[i].pid, &status, WNOHANG) != children[i].pid)
+            continue;
+        if (WIFEXITED(status) && WEXITSTATUS(status)) {
+            children[i].pid = 0;
+            return WEXITSTATUS(status);
+        }
+        child_ended(&children[i], status);
+    }
+    return 0;
+}
+
+/*
+ * Until every service accepts connections. Somebody else on a port of ours looks like one of us until ours has said that
+ * it is taken: hence the look at who ended comes last.
+ */
+static int await_all(const struct cmd_global *g, struct child *children, size_t n, const sigset_t *set,
+                     bool *out_stop)
+{
+    struct timespec tick = {0, TICK_MS * 1000000};
+    for (int64_t until = now_ms() + UP_WAIT_MS; now_ms() < until;) {
+        size_t up = 0;
+        while (up < n && answers(&children[up], g))
+            up++;
+        int got = sigtimedwait(set, NULL, &tick);
+        int status = refusal(children, n);
+        *out_stop = got == SIGTERM || got == SIGINT;
+        if (status || *out_stop || up == n)
+            return status;
+    }
+    return 0;
+}
+
+static void print_screen(const struct cmd_global *g, const struct child *children, size_t n,
+                         int64_t since_ms)
+{
+    printf("\nRON " SVC_VERSION " is up after %lld ms, each service in a process of its own\n\n",
+           (long long)(now_ms() - since_ms));
     for (size_t i = 0; i < n; i++)
-        printf("  %-10s pid %-8d http://127.0.0.1:%d\n", children[i].def->name, (int)children[i].pid,
-               g->base_port + children[i].def->port_offset);
-    printf("\n  data       %s\n  token      %s/operator.token\n\n  Ctrl-C drains and stops.\n", g->data,
+        printf("  %-10s pid %-8d http://127.0.0.1:%d   %s\n", children[i].def->name, (int)children[i].pid,
+               g->base_port + children[i].def->port_offset, children[i].def->summary);
+    printf("\n  data       %s\n  token      %s/operator.token   (may do anything; keep it)\n", g->data,
            g->data);
+    up_print_try(g);
+    puts("\n  One that dies is started again. Ctrl-C drains and stops all; a second one stops them at "
+         "once.");
     fflush(stdout);
 }
 
-int isolate_run(struct cmd_ctx *ctx, bool verbose)
+/* Until a signal says that it is enough. */
+static void watch(const struct cmd_global *g, bool quiet, struct child *children, size_t n,
+                  const sigset_t *set)
+{
+    for (;;) {
+        struct timespec tick = {0, 50 * 1000000};
+        int got = sigtimedwait(set, NULL, &tick);
+        if (got == SIGTERM || got == SIGINT)
+            return;
+        for (size_t i = 0; got == SIGHUP && i < n; i++)
+            if (children[i].pid)
+                kill(children[i].pid, SIGHUP);
+        reap(children, n);
+        for (size_t i = 0; i < n; i++)
+            if (!children[i].pid && !children[i].given_up && children[i].restart_at_ms &&
+                now_ms() >= children[i].restart_at_ms)
+                child_start(&children[i], g, quiet);
+    }
+}
+
+/* In reverse. One who never saw it up has been told why and need not hear how it went down. */
+static int stop_all(struct child *children, size_t n, bool aloud)
+{
+    int status = CMD_OK;
+    if (aloud)
+        fputs("\nron: draining", stdout);
+    for (size_t i = n; i-- > 0;) {
+        int64_t began = now_ms();
+        bool failed = children[i].given_up || stop_one(&children[i]) != CMD_OK;
+        if (failed)
+            status = CMD_FAILED;
+        if (aloud)
+            printf(" %s%s (%lld ms)", children[i].def->name, failed ? " ABORTED" : "",
+                   (long long)(now_ms() - began));
+        fflush(stdout);
+    }
+    if (aloud)
+        puts(status == CMD_OK ? "\nron: stopped, nothing was aborted"
+                              : "\nron: stopped; not every service ended cleanly");
+    return status;
+}
+
+int isolate_run(struct cmd_ctx *ctx, bool quiet)
 {
     const struct cmd_global *g = cmd_global(ctx);
     struct child children[SERVICES_MAX] = {0};
+    struct svc_data *data;
+    const char *why = "";
     size_t n = 0;
     sigset_t set;
-    (void)verbose; /* children log to our stderr */
+    int64_t since_ms = now_ms();
+    bool stop = false;
     if (g->amnesia)
         return cmd_fail(
             ctx, CMD_USAGE,
             "--isolate and --amnesia exclude each other: processes share keys through the directory");
+    if (svc_data_open(g->data, false, SVC_DATA_SHARED, &data, &why) != ERR_OK)
+        return cmd_fail(ctx, CMD_FAILED, "%s", why);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
@@ -168,27 +281,14 @@ int isolate_run(struct cmd_ctx *ctx, bool verbose)
     sigprocmask(SIG_BLOCK, &set, NULL);
     for (; n < ron_service_count && n < SERVICES_MAX; n++) {
         children[n].def = ron_services[n];
-        child_start(&children[n], g);
+        child_start(&children[n], g, quiet);
     }
-    print_screen(g, children, n);
-    for (;;) {
-        struct timespec tick = {0, 50 * 1000000};
-        int got = sigtimedwait(&set, NULL, &tick);
-        if (got == SIGTERM || got == SIGINT)
-            break;
-        for (size_t i = 0; got == SIGHUP && i < n; i++)
-            if (children[i].pid)
-                kill(children[i].pid, SIGHUP);
-        reap(children, n);
-        for (size_t i = 0; i < n; i++)
-            if (!children[i].pid && !children[i].given_up && children[i].restart_at_ms &&
-                now_ms() >= children[i].restart_at_ms)
-                child_start(&children[i], g);
+    int refused = await_all(g, children, n, &set, &stop);
+    if (!refused && !stop) {
+        print_screen(g, children, n, since_ms);
+        watch(g, quiet, children, n, &set);
     }
-    int status = CMD_OK;
-    for (size_t i = n; i-- > 0;)
-        if (children[i].given_up || stop_one(&children[i]) != CMD_OK)
-            status = CMD_FAILED;
-    puts(status == CMD_OK ? "ron: stopped" : "ron: stopped; not every service ended cleanly");
-    return status;
+    int status = stop_all(children, n, !refused && !stop);
+    svc_data_close(data);
+    return refused ? refused : status;
 }

@@ -7,6 +7,8 @@
 
 #include "ron/cmd.h"
 
-int isolate_run(struct cmd_ctx *ctx, bool verbose);
+/* The configuration has been checked. quiet: the services log warnings and worse only. Returns the exit code of
+ * the whole. */
+int isolate_run(struct cmd_ctx *ctx, bool quiet);
 
 #endif

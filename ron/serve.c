@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/conf.h"
-#include "ron/nearest.h"
+#include "base/nearest.h"
 #include "svc/data.h"
 #include "svc/svc.h"
 
@@ -31,7 +31,7 @@ static int check_key(const struct svc_def *def, const char *name, size_t n)
 
 /* Splits the command line into what every command knows and what the service's configuration knows. */
 static int split_flags(const struct svc_def *def, int argc, char **argv, struct cmd_global *g,
-                       const char **out_flags, size_t *out_n)
+                       bool *out_quiet, const char **out_flags, size_t *out_n)
 {
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
@@ -48,8 +48,8 @@ static int split_flags(const struct svc_def *def, int argc, char **argv, struct 
             if (value && !cmd_parse_base_port(value, &g->base_port))
                 return cmd_fail(NULL, CMD_USAGE,
                                 "--base-port takes a port number from 1 to 65000, not '%s'", value);
-        } else if (IS("--amnesia")) {
-            g->amnesia = true;
+        } else if (IS("--amnesia") || IS("--quiet")) {
+            *(arg[2] == 'a' ? &g->amnesia : out_quiet) = true;
             takes_value = false;
         } else if (strncmp(arg, "--", 2) == 0 && *out_n < FLAGS_MAX) {
             int status = check_key(def, arg + 2, n - 2);
@@ -74,23 +74,27 @@ int serve_one(const struct svc_def *def, int argc, char **argv, const struct cmd
     struct cmd_global g = *defaults;
     const char *flags[FLAGS_MAX];
     size_t flag_count = 0;
-    int status = split_flags(def, argc, argv, &g, flags, &flag_count);
+    bool quiet = false;
+    int status = split_flags(def, argc, argv, &g, &quiet, flags, &flag_count);
     if (status != CMD_OK)
         return status;
 
-    struct svc_data *data;
+    struct svc_options opt = {.config_file = g.config,
+                              .base_port = g.base_port,
+                              .flags = flags,
+                              .flag_count = flag_count,
+                              .quiet = quiet};
+    enum err e = svc_check_config(def, &opt);
+    if (e != ERR_OK)
+        return cmd_fail(NULL, e == ERR_BAD_REQUEST ? CMD_USAGE : CMD_FAILED, "%s", svc_last_error());
     const char *why = "";
-    enum err e = svc_data_open(g.data, g.amnesia, SVC_DATA_SHARED, &data, &why);
+    e = svc_data_open(g.data, g.amnesia, SVC_DATA_SHARED, &opt.data, &why);
     if (e != ERR_OK)
         return cmd_fail(NULL, CMD_FAILED,
                         "%s (ron %s without a verb runs the service; ron %s --help lists the "
                         "commands)",
                         why, def->name, def->name);
-    status = svc_run(def, &(struct svc_options){.data = data,
-                                                .config_file = g.config,
-                                                .base_port = g.base_port,
-                                                .flags = flags,
-                                                .flag_count = flag_count});
-    svc_data_close(data);
+    status = svc_run(def, &opt);
+    svc_data_close(opt.data);
     return status;
 }

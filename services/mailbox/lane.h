@@ -35,6 +35,7 @@ struct mailbox_keeping {
     int64_t segment_since_ms, scrub_at_ns;
     bool looked; /* at the files there are, when the shard came for the incarnation-th time */
     unsigned incarnation;
+    bool spareless; /* no spare segment and none to be had: said once, not every time it is tried */
 };
 
 /* The shard keeper's own: the lease. */

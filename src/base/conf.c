@@ -8,9 +8,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/conf_value.h"
+#include "base/nearest.h"
 #include "base/str.h"
 
 enum { CONF_CHUNK_BYTES = 16 << 10, CONF_MAX_BYTES = 4 << 20 };
@@ -78,6 +80,95 @@ enum err conf_refuse(const struct conf *c, const char *name, struct conf_error *
     return e;
 }
 
+/* ---- what somebody meant ---- */
+
+/* Names are offered one by one and may be made up on the way: the best one is kept as a copy. */
+struct hint {
+    struct nearest near;
+    char best[96];
+    char text[128]; /* "; did you mean 'x'?", or nothing */
+};
+
+/* Keys of a section share their beginning, which makes none of them likelier. */
+static void hint_init(struct hint *h, const char *word)
+{
+    h->near = nearest_to(word);
+    h->near.typos_only = true;
+    h->best[0] = 0;
+}
+
+static void hint_offer(struct hint *h, const char *name)
+{
+    int before = h->near.best_distance;
+    nearest_offer(&h->near, name);
+    if (h->near.best_distance < before)
+        snprintf(h->best, sizeof h->best, "%s", name);
+}
+
+static const char *hint_text(struct hint *h)
+{
+    h->text[0] = 0;
+    if (h->best[0])
+        snprintf(h->text, sizeof h->text, "; did you mean '%s'?", h->best);
+    return h->text;
+}
+
+static const char *leaf_of(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot ? dot + 1 : path;
+}
+
+/* A slip of the fingers, or the right key in the wrong section. */
+static const char *key_meant(const struct conf_table *t, const char *path, struct hint *h)
+{
+    hint_init(h, path);
+    for (size_t i = 0; i < t->keys_n; i++)
+        hint_offer(h, t->keys[i].name);
+    for (size_t i = 0; i < t->keys_n && !h->best[0]; i++)
+        if (strcmp(leaf_of(t->keys[i].name), leaf_of(path)) == 0)
+            snprintf(h->best, sizeof h->best, "%s", t->keys[i].name);
+    return hint_text(h);
+}
+
+static const char *subsection_meant(const struct conf_table *t, const char *path, struct hint *h)
+{
+    hint_init(h, path);
+    for (size_t i = 0; i < t->keys_n; i++) {
+        char section[96];
+        const char *name = t->keys[i].name;
+        snprintf(section, sizeof section, "%.*s", (int)(leaf_of(name) - name), name);
+        if (section[0]) {
+            section[strlen(section) - 1] = 0; /* the dot */
+            hint_offer(h, section);
+        }
+    }
+    return hint_text(h);
+}
+
+static const char *section_meant(const struct conf_table *t, const struct conf_sources *from,
+                                 const char *name, struct hint *h)
+{
+    hint_init(h, name);
+    hint_offer(h, t->service);
+    for (const char *const *s = from->sections; *s; s++)
+        hint_offer(h, *s);
+    return hint_text(h);
+}
+
+static const char *env_meant(const struct conf_table *t, const char *name, struct hint *h)
+{
+    hint_init(h, name);
+    for (size_t i = 0; i < t->keys_n; i++) {
+        char text[160];
+        struct buf b;
+        buf_init_fixed(&b, text, sizeof text);
+        conf_env_name(t, t->keys[i].name, &b);
+        hint_offer(h, buf_cstr(&b));
+    }
+    return hint_text(h);
+}
+
 /* ---- the four sources ---- */
 
 static enum err load_defaults(struct conf *c, struct conf_error *out_err)
@@ -118,7 +209,10 @@ static enum err load_entry(struct conf *c, const struct toml_entry *e, const cha
     snprintf(where, sizeof where, "%s:%u", c->file_name, e->line);
     const struct conf_key *k = find_key(c->table, str_from_c(path));
     if (!k) {
-        (void)refuse(c->table, out_err, where, path, "unknown key");
+        struct hint hint;
+        bool section = e->value.type == TOML_TABLE;
+        (void)refuse(c->table, out_err, where, path, "unknown %s%s", section ? "section" : "key",
+                     section ? subsection_meant(c->table, path, &hint) : key_meant(c->table, path, &hint));
         out_err->line = e->line;
         return ERR_BAD_REQUEST;
     }
@@ -179,8 +273,11 @@ static enum err load_file(struct conf *c, const struct conf_sources *from, struc
         if (section_known(c->table, from, s->key))
             continue;
         snprintf(where, sizeof where, "%s:%u", from->file_name, s->line);
-        (void)refuse(c->table, out_err, where, NULL, "unknown section '%.*s'",
-                     (int)(s->key.n < 40 ? s->key.n : 40), s->key.p);
+        char name[41];
+        struct hint hint;
+        snprintf(name, sizeof name, "%.*s", STR_ARG(s->key));
+        (void)refuse(c->table, out_err, where, NULL, "unknown section '%s'%s", name,
+                     section_meant(c->table, from, name, &hint));
         out_err->line = s->line;
         return ERR_BAD_REQUEST;
     }
@@ -249,11 +346,14 @@ static enum err load_env(struct conf *c, const struct conf_sources *from, struct
         struct str name, value = str_cut(str_from_c(*e), '=', &name);
         if (!value.p || !str_starts(name, buf_str(&prefix)))
             continue;
-        char where[120];
-        snprintf(where, sizeof where, "environment %.*s", STR_ARG(name));
+        char where[120], shown[96];
+        struct hint hint;
+        snprintf(shown, sizeof shown, "%.*s", STR_ARG(name));
+        snprintf(where, sizeof where, "environment %s", shown);
         const struct conf_key *k = key_of_env(c->table, name);
         if (!k)
-            return refuse(c->table, out_err, where, NULL, "no key of %s has this name", c->table->service);
+            return refuse(c->table, out_err, where, NULL, "no key of %s has this name%s", c->table->service,
+                          env_meant(c->table, shown, &hint));
         enum err err = load_text(c, k, value, CONF_FROM_ENV, where, out_err);
         if (err != ERR_OK)
             return err;
@@ -268,11 +368,14 @@ static enum err load_flags(struct conf *c, const struct conf_sources *from, stru
         if (str_starts(flag, STR("--")))
             flag = str_of(flag.p + 2, flag.n - 2);
         struct str name, value = str_cut(flag, '=', &name);
-        char where[120];
-        snprintf(where, sizeof where, "flag --%.*s", STR_ARG(name));
+        char where[120], shown[96];
+        struct hint hint;
+        snprintf(shown, sizeof shown, "%.*s", STR_ARG(name));
+        snprintf(where, sizeof where, "flag --%s", shown);
         const struct conf_key *k = find_key(c->table, name);
         if (!k)
-            return refuse(c->table, out_err, where, NULL, "no key of %s has this name", c->table->service);
+            return refuse(c->table, out_err, where, NULL, "no key of %s has this name%s", c->table->service,
+                          key_meant(c->table, shown, &hint));
         if (!value.p && k->type == CONF_BOOL)
             value = STR("true");
         if (!value.p)

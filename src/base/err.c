@@ -62,6 +62,7 @@ enum err err_from_errno(int errnum)
         return ERR_NO_MEMORY;
     case EACCES:
     case EPERM:
+    case EROFS: /* nobody may */
         return ERR_PERMISSION;
     case ENOENT:
         return ERR_NOT_FOUND;

@@ -66,17 +66,39 @@ static enum err read_config_file(const char *path, struct buf *out)
 }
 
 /* Fills *out_sources; the text stays in *text. */
-static enum err gather(struct svc *s, struct buf *text, struct conf_sources *out_sources)
+static enum err gather(const char *file, const char *const *flags, size_t flag_count, struct buf *text,
+                       struct conf_sources *out_sources)
 {
-    *out_sources = (struct conf_sources){.env = (const char *const *)environ,
-                                         .flags = s->flags,
-                                         .flags_n = s->flag_count,
-                                         .sections = sections};
-    if (!s->config_file)
+    *out_sources = (struct conf_sources){
+        .env = (const char *const *)environ, .flags = flags, .flags_n = flag_count, .sections = sections};
+    if (!file)
         return ERR_OK;
-    enum err e = read_config_file(s->config_file, text);
-    out_sources->file_name = s->config_file;
+    enum err e = read_config_file(file, text);
+    out_sources->file_name = file;
     out_sources->file_text = buf_str(text);
+    return e;
+}
+
+static enum err load(const struct svc_def *def, const char *file, const char *const *flags,
+                     size_t flag_count, struct conf **out_conf)
+{
+    struct buf text;
+    struct conf_sources from;
+    struct conf_error why = {0};
+    buf_init(&text, CONFIG_FILE_MAX);
+    enum err e = gather(file, flags, flag_count, &text, &from);
+    if (e == ERR_OK && (e = conf_load(def->config, &from, out_conf, &why)) != ERR_OK)
+        svc__set_error("%s", why.text);
+    buf_fini(&text);
+    return e;
+}
+
+enum err svc_check_config(const struct svc_def *def, const struct svc_options *opt)
+{
+    struct conf *c = NULL;
+    enum err e = load(def, opt->config_file, opt->flags, opt->flag_count, &c);
+    if (e == ERR_OK)
+        conf_destroy(c);
     return e;
 }
 
@@ -88,20 +110,10 @@ static void adopt(struct svc *s, struct conf *c)
 
 enum err svc__config_open(struct svc *s)
 {
-    struct buf text;
-    struct conf_sources from;
-    struct conf_error why = {0};
-    struct conf *c;
-    buf_init(&text, CONFIG_FILE_MAX);
-    enum err e = gather(s, &text, &from);
-    if (e == ERR_OK) {
-        e = conf_load(s->def->config, &from, &c, &why);
-        if (e == ERR_OK)
-            adopt(s, c);
-        else
-            svc__set_error("%s", why.text);
-    }
-    buf_fini(&text);
+    struct conf *c = NULL;
+    enum err e = load(s->def, s->config_file, s->flags, s->flag_count, &c);
+    if (e == ERR_OK)
+        adopt(s, c);
     return e;
 }
 
@@ -118,7 +130,7 @@ enum err svc_reload(struct svc *s, struct buf *out_diff)
         return ERR_BUSY;
     }
     buf_init(&text, CONFIG_FILE_MAX);
-    enum err e = gather(s, &text, &from);
+    enum err e = gather(s->config_file, s->flags, s->flag_count, &text, &from);
     if (e == ERR_OK) {
         e = conf_reload(old, &from, &c, &why);
         if (e != ERR_OK)

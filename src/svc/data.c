@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/time_fmt.h"
+#include "svc/internal.h"
 
 static const int64_t KEY_LIFE_MS = INT64_C(10) * 365 * 24 * 3600 * 1000;
 
@@ -45,17 +46,22 @@ __attribute__((format(printf, 3, 4))) static enum err fail(enum err e, const cha
     return e;
 }
 
+static enum err fail_because(enum err e, const char **out_why, const char *what, const char *path)
+{
+    return fail(e, out_why, "cannot %s %s: %s", what, path, svc__advice(e));
+}
+
 static enum err make_private_dir(const char *path, const char **out_why)
 {
     struct stat st;
     if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return fail(err_from_errno(errno), out_why, "cannot create the directory %s", path);
+        return fail_because(err_from_errno(errno), out_why, "create the directory", path);
     if (stat(path, &st) != 0)
-        return fail(err_from_errno(errno), out_why, "cannot look at %s", path);
+        return fail_because(err_from_errno(errno), out_why, "look at", path);
     if (!S_ISDIR(st.st_mode))
         return fail(ERR_EXISTS, out_why, "%s is not a directory", path);
     if (st.st_mode & 077)
-        return fail(ERR_PERMISSION, out_why, "%s is open to others; run: chmod 700 on it", path);
+        return fail(ERR_PERMISSION, out_why, "%s is open to others; run: chmod 700 %s", path, path);
     return ERR_OK;
 }
 
@@ -66,7 +72,7 @@ static enum err take_lock(struct svc_data *d, enum svc_data_use use, const char 
     snprintf(path, sizeof path, "%s/LOCK", d->root);
     d->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (d->lock_fd < 0)
-        return fail(err_from_errno(errno), out_why, "cannot open %s", path);
+        return fail_because(err_from_errno(errno), out_why, "open", path);
     if (fcntl(d->lock_fd, F_OFD_SETLK, &lock) != 0)
         return fail(ERR_LOCKED, out_why,
                     "%s is in use by another ron; stop that one, or choose another directory with --data",
@@ -125,7 +131,7 @@ static enum err ensure_tokens(struct svc_data *d, const char **out_why)
         caveats_make(&c, tokens[i].aud, tokens[i].op, now_ms);
         e = auth_token_file_ensure(path, keys, c.list, 3, now_ms);
         if (e != ERR_OK)
-            fail(e, out_why, "cannot write the token file %s", path);
+            fail_because(e, out_why, "write the token file", path);
     }
     auth_keyring_unref(keys);
     return e;
@@ -146,7 +152,7 @@ static enum err open_on_disk(struct svc_data *d, enum svc_data_use use, const ch
         return e;
     e = auth_keyring_ensure_file(d->key_file, "k1", clock_wall_ms(clock_real()) + KEY_LIFE_MS);
     if (e != ERR_OK)
-        return fail(e, out_why, "cannot create the key file %s", d->key_file);
+        return fail_because(e, out_why, "create the key file", d->key_file);
     return ensure_tokens(d, out_why);
 }
 

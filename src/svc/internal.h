@@ -103,6 +103,8 @@ void svc__topology_json(struct svc *s, struct buf *out); /* declared, with live 
 void svc__tasks_json(struct svc *s, struct buf *out);
 NODISCARD enum err svc__http_open(struct svc *s);
 unsigned svc__http_threads(const struct svc *s);
+/* Why data cannot be opened and what to do about it, as the rest of a sentence for a person. */
+const char *svc__advice(enum err e);
 void svc__health_publish(struct svc *s); /* gauge and log line, from any thread */
 void svc__collect(void *ctx);            /* metrics collector of the frame */
 

@@ -231,9 +231,10 @@ enum err svc_open(const struct svc_def *def, const struct svc_options *opt, stru
         return e;
     if ((e = open_auth(s)) != ERR_OK || (e = open_supervisor(s)) != ERR_OK)
         return e;
-    svc__set_error("%s: cannot open its data in %s", def->name,
-                   s->data_dir); /* unless the hook says it better */
+    svc_say_error("");
     if (def->hooks.open && (e = def->hooks.open(s, &s->state)) != ERR_OK) {
+        if (!*svc_last_error()) /* the hook may know better */
+            svc__set_error("%s: cannot open its data in %s: %s", def->name, s->data_dir, svc__advice(e));
         obs_log(s->log, OBS_ERROR, "open_failed", OBS_STR("why", svc_last_error()), OBS_ERR(e), OBS_END);
         return e;
     }

@@ -85,9 +85,11 @@ static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
     enum err e = (low && !svc_amnesia(mb->svc)) || over
                      ? ERR_NO_SPACE
                      : store_journal_prepare_spares(l->log.journal, spares_wanted(l));
-    if (e != ERR_OK && store_journal_spares(l->log.journal) == 0)
+    bool spareless = e != ERR_OK && store_journal_spares(l->log.journal) == 0;
+    if (spareless && !l->keeping.spareless)
         obs_log(svc_log(mb->svc), OBS_WARN, "storage.no_spare", OBS_U64("shard", l->no), OBS_ERR(e),
                 OBS_END);
+    l->keeping.spareless = spareless;
 }
 
 static void watch_seals(struct mailbox *mb, struct mailbox_lane *l)

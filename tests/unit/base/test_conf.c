@@ -125,9 +125,9 @@ static void errors_name_place_key_and_range(void **state)
         {"[demo]\nmax_conns = 0\n", "ron.toml:2: demo.max_conns: 0 is out of range 1..65536", 2},
         {"[demo]\n\nmax_conns = \"5\"\n", "ron.toml:3: demo.max_conns: expected a whole number", 3},
         {"[demo]\nmax_conns = -1\n", "ron.toml:2: demo.max_conns: expected a whole number", 2},
-        {"[demo]\nmax_con = 5\n", "ron.toml:2: demo.max_con: unknown key", 2},
+        {"[demo]\nmax_con = 5\n", "ron.toml:2: demo.max_con: unknown key; did you mean 'max_conns'?", 2},
         {"[demo.journal]\nx = 5\n", "ron.toml:2: demo.journal.x: unknown key", 2},
-        {"[demo.nope]\nx = 5\n", "ron.toml:1: demo.nope: unknown key", 1},
+        {"[demo.nope]\nx = 5\n", "ron.toml:1: demo.nope: unknown section", 1},
         {"[demo]\nread_timeout = \"1ms\"\n",
          "ron.toml:2: demo.read_timeout: \"1ms\" is out of range 10ms..5m", 2},
         {"[demo]\nread_timeout = 5\n",
@@ -147,7 +147,13 @@ static void errors_name_place_key_and_range(void **state)
          "ron.toml:2: demo.policy.ceiling: \"0\" is out of range "
          "1..340282366920938463463374607431768211455",
          2},
-        {"[dmeo]\n", "ron.toml:1: unknown section 'dmeo'", 1},
+        {"[dmeo]\n", "ron.toml:1: unknown section 'dmeo'; did you mean 'demo'?", 1},
+        {"[unlike]\n", "ron.toml:1: unknown section 'unlike'", 1},
+        {"[demo.jurnal]\nfsync = \"full\"\n",
+         "ron.toml:1: demo.jurnal: unknown section; did you mean 'journal'?", 1},
+        {"[demo.journal]\nfsnc = 1\n",
+         "ron.toml:2: demo.journal.fsnc: unknown key; did you mean 'journal.fsync'?", 2},
+        {"[demo]\nfsync = 1\n", "ron.toml:2: demo.fsync: unknown key; did you mean 'journal.fsync'?", 2},
         {"demo = 1\n", "ron.toml:1: 'demo' must be a table", 0},
         {"[demo]\nmax_conns = 5\nmax_conns = 6\n", "ron.toml:3:1: 'max_conns' is already defined", 3},
         {"[demo]\nmax_conns = 2\n", "ron.toml:2: demo.max_conns: must be at least http.threads (3)", 2},
@@ -168,7 +174,9 @@ static void errors_name_place_key_and_range(void **state)
                         "environment RON_DEMO_MAX_CONNS: demo.max_conns: expected a whole number");
     static const char *const unknown_env[] = {"RON_DEMO_MAX_CON=1", NULL};
     assert_int_equal(load(NULL, unknown_env, NULL, &c), ERR_BAD_REQUEST);
-    assert_string_equal(why.text, "environment RON_DEMO_MAX_CON: no key of demo has this name");
+    assert_string_equal(
+        why.text,
+        "environment RON_DEMO_MAX_CON: no key of demo has this name; did you mean 'RON_DEMO_MAX_CONNS'?");
     assert_int_equal(load(NULL, NULL, "--nope=1", &c), ERR_BAD_REQUEST);
     assert_string_equal(why.text, "flag --nope: no key of demo has this name");
     assert_int_equal(load(NULL, NULL, "--max_conns", &c), ERR_BAD_REQUEST);

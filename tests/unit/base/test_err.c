@@ -34,6 +34,7 @@ static void errno_is_mapped_in_one_place(void **state)
     assert_int_equal(err_from_errno(0), ERR_OK);
     assert_int_equal(err_from_errno(ENOSPC), ERR_NO_SPACE);
     assert_int_equal(err_from_errno(EIO), ERR_IO);
+    assert_int_equal(err_from_errno(EROFS), ERR_PERMISSION);
     assert_int_equal(err_from_errno(ECONNREFUSED), ERR_REFUSED);
 }
 

@@ -1,4 +1,4 @@
-#include "ron/nearest.h"
+#include "base/nearest.h"
 
 #include <string.h>
 
@@ -41,7 +41,8 @@ void nearest_offer(struct nearest *n, const char *candidate)
         return;
     int d = distance(n->word, candidate);
     int errors_max = ((int)strlen(n->word) + 1) / 3;
-    if (d < n->best_distance && (d <= errors_max || strncmp(n->word, candidate, PREFIX_CHARS) == 0)) {
+    bool same_beginning = !n->typos_only && strncmp(n->word, candidate, PREFIX_CHARS) == 0;
+    if (d < n->best_distance && (d <= errors_max || same_beginning)) {
         n->best_distance = d;
         n->best = candidate;
     }
