@@ -13,13 +13,12 @@
 #include "ron/isolate.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <netinet/in.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,11 +30,12 @@
 #include "svc/data.h"
 #include "svc/version.h"
 
-enum { RESTARTS_MAX = 5, WINDOW_MS = 60000, STOP_WAIT_MS = 15000, UP_WAIT_MS = 10000, TICK_MS = 20 };
+enum { RESTARTS_MAX = 5, WINDOW_MS = 60000, STOP_WAIT_MS = 15000, UP_WAIT_MS = 60000, TICK_MS = 20 };
 
 struct child {
     const struct svc_def *def;
-    pid_t pid; /* 0: not running */
+    pid_t pid;    /* 0: not running */
+    int ready_fd; /* while it starts for the first time: where it says that it has; else -1 */
     int64_t restart_at_ms;
     int64_t restarts[RESTARTS_MAX]; /* when, a ring */
     unsigned restart_count;
@@ -48,9 +48,9 @@ static int64_t now_ms(void)
 }
 
 /* In a group of its own, since Ctrl-C goes to the whole group of a terminal: who drains when is said here. */
-static void child_exec(const struct child *c, const struct cmd_global *g, bool quiet)
+static void child_exec(const struct child *c, const struct cmd_global *g, bool quiet, int ready_fd)
 {
-    char port[16], exe[] = "/proc/self/exe";
+    char port[16], ready[32], exe[] = "/proc/self/exe";
     char *argv[12];
     int n = 0;
     sigset_t none;
@@ -67,6 +67,10 @@ static void child_exec(const struct child *c, const struct cmd_global *g, bool q
     }
     if (quiet)
         argv[n++] = strdup("--quiet");
+    if (ready_fd >= 0 && fcntl(ready_fd, F_SETFD, 0) == 0) { /* the one thing it inherits */
+        snprintf(ready, sizeof ready, "--ready-fd=%d", ready_fd);
+        argv[n++] = ready;
+    }
     argv[n] = NULL;
     setpgid(0, 0);
     sigemptyset(&none);
@@ -77,17 +81,29 @@ static void child_exec(const struct child *c, const struct cmd_global *g, bool q
     _exit(127);
 }
 
-static void child_start(struct child *c, const struct cmd_global *g, bool quiet)
+static void child_start(struct child *c, const struct cmd_global *g, bool quiet, int ready_fd)
 {
     pid_t pid = fork();
     if (pid == 0)
-        child_exec(c, g, quiet);
+        child_exec(c, g, quiet, ready_fd);
     if (pid < 0) {
         c->restart_at_ms = now_ms() + 1000;
         return;
     }
     c->pid = pid;
     c->restart_at_ms = 0;
+}
+
+static void first_start(struct child *c, const struct cmd_global *g, bool quiet)
+{
+    int ends[2];
+    c->ready_fd = -1;
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+        ends[0] = ends[1] = -1; /* then nobody waits for it */
+    child_start(c, g, quiet, ends[1]);
+    c->ready_fd = ends[0];
+    if (ends[1] >= 0)
+        close(ends[1]);
 }
 
 /* A ring of the last restarts: when the oldest is younger than the window, there were too many. */
@@ -150,16 +166,15 @@ static int stop_one(struct child *c)
     return CMD_FAILED;
 }
 
-static bool answers(const struct child *c, const struct cmd_global *g)
+/* A child that has started says so with a byte: a port that answers could be anybody's. */
+static bool is_up(struct child *c)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)(g->base_port + c->def->port_offset)),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool yes = fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0;
-    if (fd >= 0)
-        close(fd);
-    return yes;
+    char byte;
+    if (c->ready_fd >= 0 && read(c->ready_fd, &byte, 1) == 1) {
+        close(c->ready_fd);
+        c->ready_fd = -1;
+    }
+    return c->ready_fd < 0;
 }
 
 /* The exit code of a child that refused to start, 0 when there is none. */
@@ -178,22 +193,20 @@ static int refusal(struct child *children, size_t n)
     return 0;
 }
 
-/*
- * Until every service accepts connections. Somebody else on a port of ours looks like one of us until ours has said that
- * it is taken: hence the look at who ended comes last.
- */
-static int await_all(const struct cmd_global *g, struct child *children, size_t n, const sigset_t *set,
-                     bool *out_stop)
+/* Until every service has started, one has refused to, or a signal says that it is enough. */
+static int await_all(struct child *children, size_t n, const sigset_t *set, bool *out_stop)
 {
     struct timespec tick = {0, TICK_MS * 1000000};
     for (int64_t until = now_ms() + UP_WAIT_MS; now_ms() < until;) {
         size_t up = 0;
-        while (up < n && answers(&children[up], g))
+        while (up < n && is_up(&children[up]))
             up++;
+        if (up == n)
+            return 0;
         int got = sigtimedwait(set, NULL, &tick);
         int status = refusal(children, n);
         *out_stop = got == SIGTERM || got == SIGINT;
-        if (status || *out_stop || up == n)
+        if (status || *out_stop)
             return status;
     }
     return 0;
@@ -231,7 +244,7 @@ static void watch(const struct cmd_global *g, bool quiet, struct child *children
         for (size_t i = 0; i < n; i++)
             if (!children[i].pid && !children[i].given_up && children[i].restart_at_ms &&
                 now_ms() >= children[i].restart_at_ms)
-                child_start(&children[i], g, quiet);
+                child_start(&children[i], g, quiet, -1);
     }
 }
 
@@ -281,9 +294,9 @@ int isolate_run(struct cmd_ctx *ctx, bool quiet)
     sigprocmask(SIG_BLOCK, &set, NULL);
     for (; n < ron_service_count && n < SERVICES_MAX; n++) {
         children[n].def = ron_services[n];
-        child_start(&children[n], g, quiet);
+        first_start(&children[n], g, quiet);
     }
-    int refused = await_all(g, children, n, &set, &stop);
+    int refused = await_all(children, n, &set, &stop);
     if (!refused && !stop) {
         print_screen(g, children, n, since_ms);
         watch(g, quiet, children, n, &set);

@@ -1,6 +1,7 @@
 #include "ron/serve.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/conf.h"
@@ -31,7 +32,7 @@ static int check_key(const struct svc_def *def, const char *name, size_t n)
 
 /* Splits the command line into what every command knows and what the service's configuration knows. */
 static int split_flags(const struct svc_def *def, int argc, char **argv, struct cmd_global *g,
-                       bool *out_quiet, const char **out_flags, size_t *out_n)
+                       struct svc_options *opt, const char **out_flags, size_t *out_n)
 {
     for (int i = 0; i < argc; i++) {
         const char *arg = argv[i];
@@ -49,8 +50,10 @@ static int split_flags(const struct svc_def *def, int argc, char **argv, struct 
                 return cmd_fail(NULL, CMD_USAGE,
                                 "--base-port takes a port number from 1 to 65000, not '%s'", value);
         } else if (IS("--amnesia") || IS("--quiet")) {
-            *(arg[2] == 'a' ? &g->amnesia : out_quiet) = true;
+            *(arg[2] == 'a' ? &g->amnesia : &opt->quiet) = true;
             takes_value = false;
+        } else if (IS("--ready-fd")) { /* from ron up --isolate to its children */
+            opt->ready_fd = value ? atoi(value) : 0;
         } else if (strncmp(arg, "--", 2) == 0 && *out_n < FLAGS_MAX) {
             int status = check_key(def, arg + 2, n - 2);
             if (status != CMD_OK)
@@ -74,16 +77,13 @@ int serve_one(const struct svc_def *def, int argc, char **argv, const struct cmd
     struct cmd_global g = *defaults;
     const char *flags[FLAGS_MAX];
     size_t flag_count = 0;
-    bool quiet = false;
-    int status = split_flags(def, argc, argv, &g, &quiet, flags, &flag_count);
+    struct svc_options opt = {.flags = flags};
+    int status = split_flags(def, argc, argv, &g, &opt, flags, &flag_count);
     if (status != CMD_OK)
         return status;
-
-    struct svc_options opt = {.config_file = g.config,
-                              .base_port = g.base_port,
-                              .flags = flags,
-                              .flag_count = flag_count,
-                              .quiet = quiet};
+    opt.config_file = g.config;
+    opt.base_port = g.base_port;
+    opt.flag_count = flag_count;
     enum err e = svc_check_config(def, &opt);
     if (e != ERR_OK)
         return cmd_fail(NULL, e == ERR_BAD_REQUEST ? CMD_USAGE : CMD_FAILED, "%s", svc_last_error());

@@ -150,6 +150,8 @@ int svc_run(const struct svc_def *def, const struct svc_options *opt)
     enum err e = bring_up(def, opt, &s);
     if (e != ERR_OK)
         return e == ERR_SYNTAX || e == ERR_RANGE || e == ERR_BAD_REQUEST ? 2 : 1;
+    if (opt->ready_fd > 0 && write(opt->ready_fd, "", 1) == 1)
+        close(opt->ready_fd);
     int64_t since_ns = clock_mono_ns(clock_real());
     while (serve(s)) {
         obs_log(svc_log(s), OBS_INFO, "reopen", OBS_END);

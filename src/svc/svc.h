@@ -61,6 +61,7 @@ struct svc_options {
     struct store_disk *disk;   /* NULL: real, or memory with --amnesia; a simulation's stays the caller's */
     int log_fd;                /* 0: stderr */
     bool quiet;                /* log warnings and worse only */
+    int ready_fd;              /* svc_run writes a byte here when it has started; 0: nowhere */
     void *wiring;              /* handed to hooks.open: how `ron up` passes the in-process ledger client */
 };
 
