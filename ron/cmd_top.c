@@ -1,30 +1,47 @@
 /*
- * ron top: queues, rates and tasks of every service, redrawn every second. With --once it prints one picture and ends,
- * for scripts and for people without a terminal.
+ * ron top: requests, latencies, breakers, tasks and queues of every service, redrawn every second.
+ *
+ * A picture is two readings of every service, a second apart: what was counted in between is a rate, and the latencies are those of
+ * the requests in between. With --once, with --json and without a terminal there is one picture and it ends.
  */
+#include <jansson.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <termios.h>
-#include <unistd.h>
 
+#include "base/clock.h"
+#include "base/str.h"
+#include "obs/prom_read.h"
 #include "ron/client.h"
 #include "ron/services.h"
 #include "ron/table.h"
+#include "ron/up.h"
 
-enum { QUEUES_MAX = 64, BAR = 20 };
+enum { QUEUES_MAX = 32, NAME_CHARS = 32, BAR = 20, INTERVAL_MS = 1000 };
 
-/* What the last picture showed, so that the next one can show rates. */
-struct seen {
-    char key[96];
-    long long sent;
+struct queue {
+    char name[NAME_CHARS];
+    double depth, capacity, refused, dropped;
+    long long sent; /* -1: this queue does not count it */
+};
+
+struct reading {
+    bool there;
+    int64_t at_ns;
+    struct obs_prom_histogram latency;
+    struct queue queues[QUEUES_MAX];
+    size_t queue_count;
+    char breakers[96]; /* those that are not closed */
+    size_t breaker_count;
+    long long tasks, restarts;
+    char not_running[96];
 };
 
 struct picture {
-    struct seen queues[QUEUES_MAX];
-    size_t queue_count;
-    double seconds;
+    struct reading last[SERVICES_MAX], now[SERVICES_MAX];
 };
 
 static volatile sig_atomic_t interrupted;
@@ -35,25 +52,163 @@ static void interrupt(int signal_number)
     interrupted = 1;
 }
 
-static double rate_of(struct picture *p, const char *service, const char *label, long long sent)
+/* ---- reading ---- */
+
+static struct queue *queue_named(struct reading *r, struct str name)
 {
-    char key[96];
-    snprintf(key, sizeof key, "%s/%s", service, label);
-    for (size_t i = 0; i < p->queue_count; i++)
-        if (strcmp(p->queues[i].key, key) == 0) {
-            double rate = p->seconds > 0 ? (double)(sent - p->queues[i].sent) / p->seconds : 0;
-            p->queues[i].sent = sent;
-            return rate;
-        }
-    if (p->queue_count < QUEUES_MAX) {
-        struct seen *s = &p->queues[p->queue_count++];
-        snprintf(s->key, sizeof s->key, "%s", key);
-        s->sent = sent;
-    }
-    return 0;
+    for (size_t i = 0; i < r->queue_count; i++)
+        if (str_eq_c(name, r->queues[i].name))
+            return &r->queues[i];
+    if (r->queue_count == QUEUES_MAX || name.n >= NAME_CHARS || !name.n)
+        return NULL;
+    struct queue *q = &r->queues[r->queue_count++];
+    snprintf(q->name, sizeof q->name, "%.*s", STR_ARG(name));
+    q->sent = -1;
+    return q;
 }
 
-static void fill_bar(char out[3 * BAR + 1], long long depth, long long capacity)
+static void add_words(char *list, size_t room, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add_words(char *list, size_t room, const char *format, ...)
+{
+    size_t n = strlen(list);
+    va_list ap;
+    if (n + 2 >= room)
+        return;
+    if (n)
+        n += (size_t)snprintf(list + n, room - n, ", ");
+    va_start(ap, format);
+    vsnprintf(list + n, room - n, format, ap);
+    va_end(ap);
+}
+
+static struct str either(const struct obs_prom_sample *s, const char *name, const char *other)
+{
+    struct str value = obs_prom_label(s, name);
+    return value.n ? value : obs_prom_label(s, other);
+}
+
+static void read_sample(struct reading *r, const struct obs_prom_sample *s)
+{
+    static const struct {
+        const char *metric;
+        size_t member;
+    } members[] = {{"queue_depth", offsetof(struct queue, depth)},
+                   {"queue_capacity", offsetof(struct queue, capacity)},
+                   {"queue_rejected_total", offsetof(struct queue, refused)},
+                   {"queue_dropped_total", offsetof(struct queue, dropped)}};
+    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+        if (!str_eq_c(s->name, members[i].metric))
+            continue;
+        struct queue *q = queue_named(r, either(s, "queue", "q"));
+        if (q)
+            *(double *)((char *)q + members[i].member) += s->value;
+        return;
+    }
+    bool counted = str_eq_c(s->name, "breaker_state"), flag = str_eq_c(s->name, "edge_breaker_open");
+    if (!counted && !flag)
+        return;
+    struct str target = flag ? obs_prom_label(s, "origin") : either(s, "target", "svc");
+    r->breaker_count++;
+    if (s->value > 0)
+        add_words(r->breakers, sizeof r->breakers, "%.*s %s", STR_ARG(target),
+                  counted && s->value < 2 ? "half-open" : "open");
+}
+
+static void read_topology(struct reading *r, const json_t *topology)
+{
+    size_t i;
+    json_t *entry;
+    json_array_foreach(json_object_get(topology, "queues"), i, entry)
+    {
+        struct queue *q =
+            queue_named(r, str_from_c(*client_str(entry, "label") ? client_str(entry, "label")
+                                                                  : client_str(entry, "name")));
+        if (q)
+            q->sent = (q->sent < 0 ? 0 : q->sent) + client_int(entry, "sent");
+        if (q && q->capacity <= 0) {
+            q->depth = (double)client_int(entry, "depth");
+            q->capacity = (double)client_int(entry, "capacity");
+        }
+    }
+    json_array_foreach(json_object_get(topology, "tasks"), i, entry)
+    {
+        r->tasks++;
+        r->restarts += client_int(entry, "restarts");
+        if (strcmp(client_str(entry, "state"), "running") != 0)
+            add_words(r->not_running, sizeof r->not_running, "%s: %s", client_str(entry, "name"),
+                      client_str(entry, "state"));
+    }
+}
+
+RT_BLOCKS
+static void read_service(struct cmd_ctx *ctx, const char *name, struct reading *out)
+{
+    struct client_answer metrics, topology;
+    *out = (struct reading){.there = false};
+    int status = client_call(
+        ctx, name,
+        &(struct client_request){.path = "/metrics", .no_token = true, .timeout_ms = INTERVAL_MS},
+        &metrics);
+    out->at_ns = clock_mono_ns(clock_real());
+    if (status == CMD_OK) {
+        struct str text = buf_str(&metrics.body);
+        struct obs_prom_sample s;
+        out->there = true;
+        obs_prom_histogram_read(text, "request_latency_seconds", &out->latency);
+        while (obs_prom_next(&text, &s))
+            read_sample(out, &s);
+        if (client_call(ctx, name,
+                        &(struct client_request){.path = "/admin/topology", .timeout_ms = INTERVAL_MS},
+                        &topology) == CMD_OK)
+            read_topology(out, topology.json);
+        client_free(&topology);
+    }
+    client_free(&metrics);
+}
+
+/* Returns how many services answer. */
+RT_BLOCKS
+static int read_all(struct cmd_ctx *ctx, struct picture *p)
+{
+    int reached = 0;
+    memcpy(p->last, p->now, sizeof p->last);
+    for (size_t i = 0; i < ron_service_count; i++) {
+        read_service(ctx, ron_services[i]->name, &p->now[i]);
+        reached += p->now[i].there;
+    }
+    return reached;
+}
+
+/* ---- what the two say together ---- */
+
+struct figures {
+    double seconds, per_s, p50_ms, p99_ms; /* of the last second's requests; negative: there were none */
+};
+
+static struct figures figures_of(const struct reading *last, const struct reading *now)
+{
+    struct obs_prom_histogram h = now->latency;
+    struct figures f = {.seconds = last->there ? (double)(now->at_ns - last->at_ns) / 1e9 : 0};
+    if (last->there)
+        obs_prom_histogram_since(&h, &last->latency);
+    f.per_s = f.seconds > 0 ? obs_prom_histogram_total(&h) / f.seconds : 0;
+    f.p50_ms = obs_prom_histogram_quantile(&h, 0.5) * 1000;
+    f.p99_ms = obs_prom_histogram_quantile(&h, 0.99) * 1000;
+    return f;
+}
+
+static double queue_rate(const struct reading *last, const struct queue *q, double seconds)
+{
+    for (size_t i = 0; i < last->queue_count; i++)
+        if (strcmp(last->queues[i].name, q->name) == 0)
+            return q->sent < 0 || seconds <= 0 ? -1 : (double)(q->sent - last->queues[i].sent) / seconds;
+    return -1;
+}
+
+/* ---- tables ---- */
+
+static void fill_bar(char out[3 * BAR + 1], double depth, double capacity)
 {
     int full = capacity > 0 ? (int)((depth * BAR + capacity - 1) / capacity) : 0;
     out[0] = 0;
@@ -61,108 +216,157 @@ static void fill_bar(char out[3 * BAR + 1], long long depth, long long capacity)
         strcat(out, i < full ? "█" : "·");
 }
 
-static void add_queues(struct table *t, struct picture *p, const char *service, const json_t *topology)
+static void cell_ms(struct table *t, double ms)
 {
-    size_t i;
-    json_t *q;
-    json_array_foreach(json_object_get(topology, "queues"), i, q)
-    {
+    if (ms < 0)
+        table_cell(t, "–");
+    else
+        table_cell(t, ms < 10 ? "%.2f ms" : "%.0f ms", ms);
+}
+
+static void add_service(struct table *t, const char *name, const struct reading *r, struct figures f)
+{
+    table_cell(t, "%s", name);
+    table_cell(t, "%.0f", f.per_s);
+    cell_ms(t, f.p50_ms);
+    cell_ms(t, f.p99_ms);
+    table_cell(t, "%s", r->breakers[0] ? r->breakers : r->breaker_count ? "closed" : "–");
+    table_cell(t, "%lld", r->tasks);
+    table_cell(t, "%lld", r->restarts);
+    table_cell(t, "%s", r->not_running);
+}
+
+static void add_queues(struct table *t, const char *name, const struct reading *last,
+                       const struct reading *now, double seconds)
+{
+    for (size_t i = 0; i < now->queue_count; i++) {
+        const struct queue *q = &now->queues[i];
         char bar[3 * BAR + 1];
-        const char *label = *client_str(q, "label") ? client_str(q, "label") : client_str(q, "name");
-        fill_bar(bar, client_int(q, "depth"), client_int(q, "capacity"));
-        table_cell(t, "%s", service);
-        table_cell(t, "%s", label);
+        double rate = queue_rate(last, q, seconds);
+        if (q->capacity <= 0)
+            continue; /* not a queue that can be full */
+        fill_bar(bar, q->depth, q->capacity);
+        table_cell(t, "%s", name);
+        table_cell(t, "%s", q->name);
         table_cell(t, "%s", bar);
-        table_cell(t, "%lld/%lld", client_int(q, "depth"), client_int(q, "capacity"));
-        table_cell(t, "%.0f", rate_of(p, service, label, client_int(q, "sent")));
-        table_cell(t, "%lld", client_int(q, "rejected"));
-        table_cell(t, "%lld", client_int(q, "dropped"));
-        table_cell(t, "%lld", client_int(q, "high_water"));
+        table_cell(t, "%.0f/%.0f", q->depth, q->capacity);
+        if (rate < 0)
+            table_cell(t, "–");
+        else
+            table_cell(t, "%.0f", rate);
+        table_cell(t, "%.0f", q->refused);
+        table_cell(t, "%.0f", q->dropped);
     }
 }
 
-static void add_tasks(struct table *t, const char *service, const json_t *topology)
+static void print_tables(const struct picture *p, bool color, bool live)
 {
-    size_t i;
-    json_t *task;
-    long long running = 0, restarts = 0;
-    char bad[128] = "";
-    json_array_foreach(json_object_get(topology, "tasks"), i, task)
-    {
-        bool ok = strcmp(client_str(task, "state"), "running") == 0;
-        running += ok;
-        restarts += client_int(task, "restarts");
-        if (!ok && strlen(bad) < 80)
-            snprintf(bad + strlen(bad), sizeof bad - strlen(bad), "%s%s: %s", *bad ? ", " : "",
-                     client_str(task, "name"), client_str(task, "state"));
-    }
-    table_cell(t, "%s", service);
-    table_cell(t, "%lld", running);
-    table_cell(t, "%lld", restarts);
-    table_cell(t, "%s", bad);
-}
-
-RT_BLOCKS
-static int draw(struct cmd_ctx *ctx, struct picture *p)
-{
-    static const char *const queue_headers[] = {"service", "queue",    "fill",     ">depth",
-                                                ">per s",  ">refused", ">dropped", ">most"};
-    static const char *const task_headers[] = {"service", ">tasks", ">restarts", "not running"};
-    struct table queues, tasks;
-    int reached = 0;
-    table_init(&queues, cmd_global(ctx)->color, queue_headers, 8);
-    table_init(&tasks, cmd_global(ctx)->color, task_headers, 4);
+    static const char *const service_headers[] = {"service",  ">requests/s", ">p50",      ">p99",
+                                                  "breakers", ">tasks",      ">restarts", "not running"};
+    static const char *const queue_headers[] = {"service", "queue",    "fill",    ">depth",
+                                                ">per s",  ">refused", ">dropped"};
+    struct table services, queues;
+    table_init(&services, color, service_headers, 8);
+    table_init(&queues, color, queue_headers, 7);
     for (size_t i = 0; i < ron_service_count; i++) {
-        struct client_answer a;
-        const char *name = ron_services[i]->name;
-        int status = client_call(
-            ctx, name, &(struct client_request){.path = "/admin/topology", .timeout_ms = 1000}, &a);
-        if (status == CMD_OK) {
-            reached++;
-            add_queues(&queues, p, name, a.json);
-            add_tasks(&tasks, name, a.json);
-        }
-        client_free(&a);
+        if (!p->now[i].there)
+            continue;
+        struct figures f = figures_of(&p->last[i], &p->now[i]);
+        add_service(&services, ron_services[i]->name, &p->now[i], f);
+        add_queues(&queues, ron_services[i]->name, &p->last[i], &p->now[i], f.seconds);
     }
-    if (!reached)
-        return cmd_fail(ctx, CMD_UNAVAILABLE, "no service answers; start them with: ron up");
-    if (cmd_global(ctx)->color)
+    if (live)
         fputs("\033[H\033[2J", stdout);
-    table_print(&queues);
+    table_print(&services);
     putchar('\n');
-    table_print(&tasks);
+    table_print(&queues);
+    if (live)
+        puts("\nOf the last second. Ctrl-C ends this view.");
     fflush(stdout);
-    return CMD_OK;
+}
+
+/* ---- JSON ---- */
+
+static json_t *real_or_null(double value)
+{
+    return value < 0 ? json_null() : json_real(value);
+}
+
+static json_t *queues_json(const struct reading *last, const struct reading *now, double seconds)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < now->queue_count; i++) {
+        const struct queue *q = &now->queues[i];
+        if (q->capacity <= 0)
+            continue;
+        json_array_append_new(all, json_pack("{s:s, s:I, s:I, s:o, s:I, s:I}", "queue", q->name, "depth",
+                                             (json_int_t)q->depth, "capacity", (json_int_t)q->capacity,
+                                             "per_s", real_or_null(queue_rate(last, q, seconds)), "refused",
+                                             (json_int_t)q->refused, "dropped", (json_int_t)q->dropped));
+    }
+    return all;
+}
+
+static void print_json(const struct picture *p)
+{
+    json_t *all = json_object();
+    for (size_t i = 0; i < ron_service_count; i++) {
+        const struct reading *r = &p->now[i];
+        struct figures f = figures_of(&p->last[i], r);
+        json_object_set_new(
+            all, ron_services[i]->name,
+            !r->there ? json_null()
+                      : json_pack("{s:f, s:o, s:o, s:s, s:I, s:I, s:s, s:o}", "requests_per_s", f.per_s,
+                                  "p50_ms", real_or_null(f.p50_ms), "p99_ms", real_or_null(f.p99_ms),
+                                  "breakers_not_closed", r->breakers, "tasks", (json_int_t)r->tasks,
+                                  "restarts", (json_int_t)r->restarts, "not_running", r->not_running,
+                                  "queues", queues_json(&p->last[i], r, f.seconds)));
+    }
+    json_dumpf(all, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(all);
 }
 
 RT_BLOCKS
 static int run_top(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    struct picture p = {.seconds = 0};
+    const struct cmd_global *g = cmd_global(ctx);
+    bool live = g->color && !g->json && !cmd_switch(ctx, "once");
+    struct picture *p = calloc(1, sizeof *p);
+    int status = CMD_OK;
     (void)argc;
     (void)argv;
-    if (cmd_switch(ctx, "once") || !cmd_global(ctx)->color)
-        return draw(ctx, &p);
-    struct sigaction act = {.sa_handler = interrupt};
-    sigaction(SIGINT, &act, NULL);
-    int status = CMD_OK;
-    while (!interrupted && status == CMD_OK) {
-        status = draw(ctx, &p);
-        puts("\nCtrl-C ends this view.");
-        p.seconds = 1;
-        poll(NULL, 0, 1000);
+    if (!p)
+        return cmd_fail(ctx, CMD_FAILED, "no memory");
+    sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt}, NULL);
+    bool reached = read_all(ctx, p) > 0;
+    while (reached && !interrupted) {
+        poll(NULL, 0, INTERVAL_MS);
+        if (interrupted || !(reached = read_all(ctx, p) > 0))
+            break;
+        if (g->json)
+            print_json(p);
+        else
+            print_tables(p, g->color, live);
+        if (!live)
+            break;
     }
+    if (!reached)
+        status = cmd_fail(ctx, CMD_UNAVAILABLE, "no service answers; start them with: ron up");
+    free(p);
     return status;
 }
 
 static const struct cmd_flag flags[] = {
-    {"once", CMD_SWITCH, NULL, "print one picture and end"},
+    {"once", CMD_SWITCH, NULL, "print one picture, of one second, and end"},
     {NULL, CMD_SWITCH, NULL, NULL},
 };
 
 static const struct cmd commands[] = {
-    {NULL, "", "live view of queues, rates and tasks", "  ron top\n  ron top --once", flags, 0, 0, run_top},
+    {NULL, "", "live view of rates, latencies, breakers, tasks and queues",
+     "  ron top\n  ron top --once\n  ron top --json | jq .wallet.p99_ms", flags, 0, 0, run_top},
     {.run = NULL},
 };
 
-const struct cmd_group cmd_top = {"top", "live view of queues, rates and tasks", commands, NULL};
+const struct cmd_group cmd_top = {"top", "live view of rates, latencies, breakers, tasks and queues",
+                                  commands, NULL};

@@ -28,7 +28,7 @@ void up_print_try(const struct cmd_global *g)
         snprintf(flags + n, sizeof flags - n, " --data %s", g->data);
     printf("\n  try        ron demo%s      a day in the life, every claim checked\n"
            "             ron status%s    health of the services\n"
-           "             ron top%s       live queues, rates and tasks\n",
+           "             ron top%s       live rates, latencies and queues\n",
            flags, flags, flags);
 }
 
