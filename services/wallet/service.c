@@ -22,10 +22,8 @@ static const struct conf_key config_keys[] = {
 static enum err adjust(struct conf *c, void *config, struct conf_error *why)
 {
     struct wallet_config *cfg = config;
-    if (cfg->workers == 0) {
-        long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        cfg->workers = cores < 1 ? 1 : cores > 64 ? 64 : (uint64_t)cores;
-    }
+    if (cfg->workers == 0)
+        cfg->workers = os_cpus() > 64 ? 64 : os_cpus();
     if (cfg->burst && cfg->burst < cfg->rate_per_second)
         return conf_refuse(c, "limits.burst", why, "is less than limits.rate_per_second");
     if (cfg->shards & (cfg->shards - 1))

@@ -36,6 +36,15 @@ int64_t os_now_ns(void)
     return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
+unsigned os_cpus(void)
+{
+    cpu_set_t may;
+    if (sched_getaffinity(0, sizeof may, &may) == 0)
+        return (unsigned)CPU_COUNT(&may);     /* never none */
+    long all = sysconf(_SC_NPROCESSORS_ONLN); /* more of them than the set has room for */
+    return all < 1 ? 1 : (unsigned)all;
+}
+
 /* What a new thread needs to know; it owns and frees this. */
 struct start {
     void (*fn)(void *);

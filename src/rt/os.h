@@ -83,6 +83,9 @@ void os_free(void *p);
 
 /* Monotonic nanoseconds. */
 int64_t os_now_ns(void);
+/* Processors that the caller may run on, at least 1: not all of the machine's when it was given only some (taskset, a
+ * container's cpuset). */
+unsigned os_cpus(void);
 
 /* `name` is cut to OS_THREAD_NAME. Every started thread is joined exactly once. */
 NODISCARD enum err os_thread_start(struct os_thread *t, const char *name, void (*fn)(void *), void *arg);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "svc/internal.h"
@@ -174,10 +173,10 @@ static bool is_loopback(const char *bind)
 
 unsigned svc__http_threads(const struct svc *s)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned cores = os_cpus();
     if (svc_common(s)->http_threads)
         return (unsigned)svc_common(s)->http_threads;
-    return cores > 3 ? (unsigned)(cores / 2 < 16 ? cores / 2 : 16) : 1;
+    return cores > 3 ? (cores / 2 < 16 ? cores / 2 : 16) : 1;
 }
 
 struct net_limits svc__limits(const struct svc *s)
