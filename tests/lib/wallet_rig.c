@@ -275,6 +275,17 @@ void rig_ask(struct wallet_rig *r, struct raw_conn *c, const char *method, const
     raw_send(c, text, (size_t)n);
 }
 
+void rig_answered(struct raw_conn *c, int status, const char *says)
+{
+    struct raw_response r;
+    raw_read(c, false, &r);
+    if (r.status != status || !strstr(r.body, says))
+        fprintf(stderr, "not %d with %s but %d %s\n", status, says, r.status, r.body);
+    CHECK(r.status == status && strstr(r.body, says));
+    raw_free(&r);
+    raw_close(c);
+}
+
 const char *rig_member(const struct rig_answer *a, const char *name, char out[256])
 {
     char quoted[64];

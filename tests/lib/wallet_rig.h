@@ -31,9 +31,13 @@ void wallet_rig_open_driven(struct wallet_rig *r, const char *const *flags, size
 void wallet_rig_restart(struct wallet_rig *r, const char *const *flags, size_t n) RT_BLOCKS;
 int wallet_rig_stop(struct wallet_rig *r) RT_BLOCKS; /* what the process would exit with */
 void wallet_rig_close(struct wallet_rig *r) RT_BLOCKS;
-/* For cmocka_unit_test_prestate_setup_teardown(), with the rig as the state: opened without flags, and closed. */
+/* With the rig as the state: opened without flags, and closed. */
 int wallet_rig_set_up(void **state) RT_UNCHECKED;
 int wallet_rig_tear_down(void **state) RT_UNCHECKED;
+/* A test of cmocka's on a rig of its own, which `open` opens as it needs it. */
+#define RIG_TEST_OPENED(fn, open, rig)                                                                     \
+    cmocka_unit_test_prestate_setup_teardown(fn, open, wallet_rig_tear_down, rig)
+#define RIG_TEST(fn, rig) RIG_TEST_OPENED(fn, wallet_rig_set_up, rig)
 
 /* key NULL: none sent; token NULL: the operator's, "": none. */
 void rig_call(struct wallet_rig *r, const char *method, const char *path, const char *key,
@@ -45,6 +49,8 @@ void rig_get(struct wallet_rig *r, const char *path, struct rig_answer *out) RT_
 /* Sends a request on a connection of its own and does not wait; key NULL: none. */
 void rig_ask(struct wallet_rig *r, struct raw_conn *c, const char *method, const char *path,
              const char *key, const char *body);
+/* Reads the answer to that, which must have this status and this text in it, and closes the connection. */
+void rig_answered(struct raw_conn *c, int status, const char *says);
 /* A token narrowed from the operator's; terminated in out. */
 void rig_narrow(struct wallet_rig *r, const char *const *caveats, size_t n, char out[4096]);
 /* The sum of a metric's series whose labels contain `labels`. */

@@ -28,16 +28,6 @@ static void assert_silent(const struct raw_conn *c)
     assert_int_equal(errno, EAGAIN);
 }
 
-static void assert_answer(struct raw_conn *c, int status, const char *says)
-{
-    struct raw_response r;
-    raw_read(c, false, &r);
-    assert_int_equal(r.status, status);
-    assert_non_null(strstr(r.body, says));
-    raw_free(&r);
-    raw_close(c);
-}
-
 /* ---- limits of the listener ---- */
 
 RT_UNCHECKED
@@ -53,7 +43,7 @@ static void a_request_that_does_not_arrive_is_told_408_after_read_timeout(void *
     assert_silent(&c);
     raw_puts(&c, "X-More: of it\r\n"); /* bytes do not buy time */
     rig_move_to(&rig, since, 5500);
-    assert_answer(&c, 408, "took too long to arrive");
+    rig_answered(&c, 408, "took too long to arrive");
     rig_await_metric(&rig, "io_timeouts_total", "op=\"read\"", 1);
 }
 
@@ -125,8 +115,8 @@ an_operation_whose_answer_is_lost_is_pending_after_request_timeout_and_the_one_b
     assert_silent(&sent);
     assert_silent(&behind);
     rig_move_to(&rig, since, 5500);
-    assert_answer(&sent, 503, "outcome_pending");
-    assert_answer(&behind, 503, "\"code\":\"timeout\",\"retryable\":true");
+    rig_answered(&sent, 503, "outcome_pending");
+    rig_answered(&behind, 503, "\"code\":\"timeout\",\"retryable\":true");
 }
 
 RT_UNCHECKED
@@ -148,7 +138,7 @@ static void the_callers_own_shorter_time_holds_too(void **state)
     rig_move_to(&rig, since, 1800);
     assert_silent(&c);
     rig_move_to(&rig, since, 2200);
-    assert_answer(&c, 503, "outcome_pending");
+    rig_answered(&c, 503, "outcome_pending");
 }
 
 RT_UNCHECKED
@@ -176,7 +166,7 @@ static void a_balance_that_cannot_be_refreshed_is_shown_with_its_age_after_refre
     rig_move_to(&rig, since, 180);
     assert_silent(&c);
     rig_move_to(&rig, since, 220);
-    assert_answer(&c, 200, "\"degraded\":true");
+    rig_answered(&c, 200, "\"degraded\":true");
 }
 
 /* ---- limits of a call to the ledger ---- */
@@ -201,7 +191,7 @@ static void a_ledger_that_does_not_answer_is_asked_again_after_rpc_timeout(void 
     assert_silent(&c);
     assert_int_equal(mem_ledger_ingests(rig.ledger), before + 1);
     rig_move_to(&rig, since, 1200); /* the pause is 50 ms and at most 20 more */
-    assert_answer(&c, 200, "\"op\":\"transfer\"");
+    rig_answered(&c, 200, "\"op\":\"transfer\"");
     assert_int_equal(mem_ledger_ingests(rig.ledger), before + 2);
 }
 
@@ -261,36 +251,20 @@ static int open_all(void **state)
     return 0;
 }
 
-RT_UNCHECKED
-static int close_all(void **state)
-{
-    (void)state;
-    wallet_rig_close(&rig);
-    return 0;
-}
+#define T(fn) RIG_TEST_OPENED(fn, open_all, &rig)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_request_that_does_not_arrive_is_told_408_after_read_timeout,
-                                        open_all, close_all),
-        cmocka_unit_test_setup_teardown(a_connection_without_requests_is_closed_after_idle_timeout,
-                                        open_all, close_all),
-        cmocka_unit_test_setup_teardown(
-            an_operation_whose_answer_is_lost_is_pending_after_request_timeout_and_the_one_behind_it_never_sent,
-            open_all, close_all),
-        cmocka_unit_test_setup_teardown(the_callers_own_shorter_time_holds_too, open_all, close_all),
-        cmocka_unit_test_setup_teardown(
-            a_balance_that_cannot_be_refreshed_is_shown_with_its_age_after_refresh_wait, open_all,
-            close_all),
-        cmocka_unit_test_setup_teardown(a_client_that_does_not_read_is_cut_after_write_timeout, open_all,
-                                        close_all),
-        cmocka_unit_test_setup_teardown(a_ledger_that_does_not_answer_is_asked_again_after_rpc_timeout,
-                                        open_all, close_all),
-        cmocka_unit_test_setup_teardown(a_probe_that_is_not_answered_in_time_makes_it_unready, open_all,
-                                        close_all),
-        cmocka_unit_test_setup_teardown(
-            a_receipt_leaves_memory_after_idempotency_ttl_and_is_the_same_afterwards, open_all, close_all),
+        T(a_request_that_does_not_arrive_is_told_408_after_read_timeout),
+        T(a_connection_without_requests_is_closed_after_idle_timeout),
+        T(an_operation_whose_answer_is_lost_is_pending_after_request_timeout_and_the_one_behind_it_never_sent),
+        T(the_callers_own_shorter_time_holds_too),
+        T(a_balance_that_cannot_be_refreshed_is_shown_with_its_age_after_refresh_wait),
+        T(a_client_that_does_not_read_is_cut_after_write_timeout),
+        T(a_ledger_that_does_not_answer_is_asked_again_after_rpc_timeout),
+        T(a_probe_that_is_not_answered_in_time_makes_it_unready),
+        T(a_receipt_leaves_memory_after_idempotency_ttl_and_is_the_same_afterwards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ RT_UNCHECKED static void a_hole_in_the_feed_makes_everything_suspect(void **stat
     await_feed(true);
 }
 
-#define T(fn) cmocka_unit_test_prestate_setup_teardown(fn, wallet_rig_set_up, wallet_rig_tear_down, &rig)
+#define T(fn) RIG_TEST(fn, &rig)
 
 int main(void)
 {

@@ -20,12 +20,37 @@ static struct wallet_rig rig;
 static struct rig_answer a, b;
 static char m1[256];
 
+/* Which numbers were seen at something else than nothing. */
+static const char *seen[256];
+static size_t n_seen;
+
+static void saw(const char *name, double value)
+{
+    for (size_t i = 0; i < n_seen; i++)
+        if (strcmp(seen[i], name) == 0)
+            return;
+    if (value > 0) {
+        assert_true(n_seen < sizeof seen / sizeof seen[0]);
+        seen[n_seen++] = name;
+    }
+}
+
 /* Counters are exact; whatever is sampled once per metrics_tick is waited for. */
-#define SAYS(name, labels, value) assert_true(rig_metric(&rig, name, labels) == (value))
+#define SAYS(name, labels, value)                                                                          \
+    do {                                                                                                   \
+        assert_true(rig_metric(&rig, name, labels) == (value));                                            \
+        saw(name, value);                                                                                  \
+    } while (0)
+#define AWAIT(name, labels, at_least)                                                                      \
+    do {                                                                                                   \
+        rig_await_metric(&rig, name, labels, at_least);                                                    \
+        saw(name, at_least);                                                                               \
+    } while (0)
 
 RT_BLOCKS
 static void await_exactly(const char *name, const char *labels, double value)
 {
+    saw(name, value);
     struct deadline by = deadline_in_ms(30000);
     double last;
     while ((last = rig_metric(&rig, name, labels)) < value || last > value)
@@ -49,17 +74,6 @@ static void pay(const char *key, int amount, int nonce, struct rig_answer *out)
         amount, nonce);
 }
 
-static void answered(struct raw_conn *c, int status)
-{
-    struct raw_response r;
-    raw_read(c, false, &r);
-    if (r.status != status)
-        print_error("%s\n", r.body);
-    assert_int_equal(r.status, status);
-    raw_free(&r);
-    raw_close(c);
-}
-
 /* ---- how operations end ---- */
 
 RT_UNCHECKED static void operations_are_counted_by_how_they_ended(void **state)
@@ -77,7 +91,7 @@ RT_UNCHECKED static void operations_are_counted_by_how_they_ended(void **state)
     SAYS("wallet_batch_units_sum", "", 2);
     SAYS("http_requests_total", "route=\"/v1/transfer\",method=\"POST\",status=\"200\"", 1);
     SAYS("request_latency_seconds_count", "route=\"/v1/transfer\",method=\"POST\"", 1);
-    rig_await_metric(&rig, "wallet_idem_entries", "", 2);
+    AWAIT("wallet_idem_entries", "", 2);
 
     pay("k1", 10, 1, &b);
     assert_string_equal(a.body, b.body);
@@ -138,10 +152,10 @@ RT_UNCHECKED static void who_waited_for_somebody_elses_key_is_counted_as_a_waite
     await_exactly("inflight_requests", "route=\"/v1/issue\"", 2);
     rig_settle(&rig);
     rig_move_to(&rig, since, 1100); /* nobody knows; then once more */
-    rig_await_metric(&rig, "backoff_retries_total", "svc=\"ledger\",op=\"ingest\"", 1);
+    AWAIT("backoff_retries_total", "svc=\"ledger\",op=\"ingest\"", 1);
     rig_move_to(&rig, since, 1200);
-    answered(&first, 200);
-    answered(&second, 200);
+    rig_answered(&first, 200, "");
+    rig_answered(&second, 200, "");
     SAYS("wallet_idem_replays_total", "source=\"waiter\"", 1);
     await_exactly("inflight_requests", "route=\"/v1/issue\"", 0);
     await_exactly("worker_inflight", "", 0);
@@ -185,10 +199,10 @@ RT_UNCHECKED static void a_full_work_queue_is_as_deep_as_it_says_and_refuses_exa
     await_exactly("queue_depth", "queue=\"work\"", 4);
     await_exactly("inflight_requests", "route=\"/v1/issue\"", IN);
     rig_move_to(&rig, since, 1100);
-    rig_await_metric(&rig, "backoff_retries_total", "op=\"ingest\"", 1);
+    AWAIT("backoff_retries_total", "op=\"ingest\"", 1);
     rig_move_to(&rig, since, 1200);
     for (int i = 0; i < IN; i++)
-        answered(&in[i], 200);
+        rig_answered(&in[i], 200, "");
     await_exactly("queue_depth", "queue=\"work\"", 0);
     await_exactly("wallet_parked", "", 0);
     await_exactly("wallet_unsettled", "", 0);
@@ -223,6 +237,7 @@ RT_UNCHECKED static void receipts_that_do_not_fit_are_counted_when_they_leave(vo
             out = rig_metric(&rig, "wallet_idem_evictions_total", "cause=\"bytes\"");
     }
     assert_true(out > 0);
+    saw("wallet_idem_evictions_total", out);
     SAYS("wallet_idem_evictions_total", "cause=\"ttl\"", 0);
     raw_close(&c);
 }
@@ -240,11 +255,11 @@ RT_UNCHECKED static void what_is_in_doubt_is_counted_until_it_is_not(void **stat
             "{\"to\":\"acct:a\",\"asset\":\"ron\",\"amount\":\"5\"}");
     await_exactly("worker_inflight", "", 1);
     rig_move_to(&rig, since, 5500);
-    answered(&c, 503);
+    rig_answered(&c, 503, "");
     SAYS("wallet_ops_total", "op=\"issue\",outcome=\"pending\"", 1);
     await_exactly("wallet_in_doubt", "", 1);
     SAYS("wallet_doubt_seconds_count", "", 0);
-    rig_await_metric(&rig, "upstream_calls_total", "op=\"unit\",outcome=\"unknown\"", 1);
+    AWAIT("upstream_calls_total", "op=\"unit\",outcome=\"unknown\"", 1);
     mem_ledger_unit_fault(rig.ledger, MEM_OK, 0);
     rig_move_to(&rig, since, 8000); /* past the next look, and past its not_after: surely not committed */
     await_exactly("wallet_in_doubt", "", 0);
@@ -280,9 +295,9 @@ RT_UNCHECKED static void a_ledger_that_is_gone_opens_the_breaker_and_is_told_as_
         rig_ask(&rig, &c[i], "POST", "/v1/issue", key,
                 "{\"to\":\"acct:a\",\"asset\":\"ron\",\"amount\":\"1\"}");
         if (i < 3)
-            rig_await_metric(&rig, "upstream_calls_total", "op=\"ingest\",outcome=\"refused\"", i + 1);
+            AWAIT("upstream_calls_total", "op=\"ingest\",outcome=\"refused\"", i + 1);
     }
-    answered(&c[3], 503);
+    rig_answered(&c[3], 503, "");
     SAYS("circuit_open_total", "svc=\"ledger\"", 1);
     await_exactly("breaker_state", "svc=\"ledger\"", 2);
     SAYS("upstream_fail_total", "svc=\"ledger\"", 4);
@@ -327,14 +342,14 @@ RT_UNCHECKED static void balances_are_counted_by_where_they_came_from_and_how_ol
     int64_t since = rig_now_ns(&rig);
     mem_ledger_account_fault(rig.ledger, MEM_STALL, -1);
     rig_move_to(&rig, since, 10000);
-    rig_await_metric(&rig, "wallet_feed_age_seconds", "", 10);
+    AWAIT("wallet_feed_age_seconds", "", 10);
     struct raw_conn c;
     rig_ask(&rig, &c, "GET", path, NULL, "");
     rig_settle(&rig);
     rig_move_to(&rig, since, 10300);
-    answered(&c, 200);
+    rig_answered(&c, 200, "");
     SAYS("wallet_cache_total", results[3], before[3] + 1);
-    assert_true(rig_metric(&rig, "wallet_cache_age_seconds_count", "") >= 4);
+    AWAIT("wallet_cache_age_seconds_count", "", 4);
     assert_true(rig_metric(&rig, "wallet_cache_age_seconds_sum", "") >= 10);
 }
 
@@ -362,10 +377,11 @@ RT_UNCHECKED static void events_that_nobody_read_in_time_are_counted_on_both_bus
                     "{\"to\":\"acct:a\",\"asset\":\"ron\",\"amount\":\"1\"}");
         }
         for (int i = 0; i < 40; i++)
-            answered(&c[i], 200);
+            rig_answered(&c[i], 200, "");
     }
-    assert_true(rig_metric(&rig, "queue_dropped_total", "queue=\"events\"") > 0);
-    assert_true(rig_metric(&rig, "queue_dropped_total", "queue=\"ledger_bus\"") > 0);
+    AWAIT("bus_lagged_total", "bus=\"audit\"", 1);
+    AWAIT("queue_dropped_total", "queue=\"events\"", 1);
+    AWAIT("queue_dropped_total", "queue=\"ledger_bus\"", 1);
     rig_get(&rig, "/v1/balance?account=acct:a&asset=ron", &a); /* none the worse for it */
     char want[32];
     snprintf(want, sizeof want, "%d", (int)mem_ledger_units(rig.ledger));
@@ -400,9 +416,72 @@ RT_UNCHECKED static void a_worker_that_outlives_the_drain_is_aborted_and_counted
             "{\"to\":\"acct:a\",\"asset\":\"ron\",\"amount\":\"1\"}");
     await_exactly("worker_inflight", "", 1);
     assert_int_equal(svc_drain(rig.svc), 1);
-    answered(&c, 503); /* outcome_pending */
+    rig_answered(&c, 503, ""); /* outcome_pending */
     assert_true(left_behind("tasks_aborted_total", "kind=\"worker\"") == 1);
+    assert_true(left_behind("tasks_canceled_total", "kind=\"worker\"") == 1);
     assert_true(left_behind("tasks_leaked_total", "") == 0);
+}
+
+/* Told to end in the middle of its work: that is one cancelled, one restart, and the same operations go on. */
+RT_UNCHECKED static void
+a_worker_that_is_made_to_fail_is_counted_as_canceled_and_takes_up_its_work(void **state)
+{
+    struct raw_conn c;
+    (void)state;
+    mem_ledger_ingest_fault(rig.ledger, MEM_STALL, 1);
+    int64_t since = rig_now_ns(&rig);
+    rig_ask(&rig, &c, "POST", "/v1/issue", "held",
+            "{\"to\":\"acct:a\",\"asset\":\"ron\",\"amount\":\"1\"}");
+    await_exactly("worker_inflight", "", 1);
+    SAYS("tasks_canceled_total", "", 0);
+    SAYS("service_restarts_total", "", 0);
+    assert_int_equal(rt_supervisor_fail(svc_supervisor(rig.svc), "worker"), ERR_OK);
+    AWAIT("tasks_canceled_total", "kind=\"worker\"", 1);
+    AWAIT("service_restarts_total", "task=\"worker\"", 1);
+    AWAIT("tasks_spawned_total", "kind=\"worker\"", 2);
+    SAYS("tasks_canceled_total", "", 1);
+    rig_move_to(&rig, since, 1100);
+    AWAIT("backoff_retries_total", "op=\"ingest\"", 1);
+    rig_move_to(&rig, since, 1200);
+    rig_answered(&c, 200, "\"idem\":\"held\"");
+    SAYS("tasks_aborted_total", "", 0);
+    assert_int_equal(mem_ledger_units(rig.ledger), 1);
+}
+
+/* ---- all of them ---- */
+
+static bool is_of(const char *series, const char *family)
+{
+    size_t n = strlen(family);
+    return strncmp(series, family, n) == 0 &&
+           (!series[n] || strcmp(series + n, "_count") == 0 || strcmp(series + n, "_sum") == 0);
+}
+
+/* The last test: each number of metrics.def was seen to move by those before it, or is by the one named here. */
+static void no_number_is_forgotten(void **state)
+{
+    static const char *const families[] = {
+#define COUNTER(id, name, ...)   name,
+#define GAUGE(id, name, ...)     name,
+#define HISTOGRAM(id, name, ...) name,
+#include "services/wallet/metrics.def"
+#undef COUNTER
+#undef GAUGE
+#undef HISTOGRAM
+    };
+    static const char *const elsewhere[] = {"io_timeouts_total" /* deadlines */,
+                                            "policy_version" /* limits */,
+                                            "wallet_fork_detected_total" /* service */};
+    (void)state;
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+        bool moved = false;
+        for (size_t i = 0; i < n_seen && !moved; i++)
+            moved = is_of(seen[i], families[f]);
+        for (size_t i = 0; i < sizeof elsewhere / sizeof elsewhere[0] && !moved; i++)
+            moved = strcmp(elsewhere[i], families[f]) == 0;
+        if (!moved)
+            fail_msg("no test sees %s move", families[f]);
+    }
 }
 
 RT_UNCHECKED static int open_small(void **state)
@@ -445,14 +524,7 @@ RT_UNCHECKED static int open_narrow(void **state)
     return 0;
 }
 
-RT_UNCHECKED static int close_all(void **state)
-{
-    (void)state;
-    wallet_rig_close(&rig);
-    return 0;
-}
-
-#define T(fn, open) cmocka_unit_test_setup_teardown(fn, open, close_all)
+#define T(fn, open) RIG_TEST_OPENED(fn, open, &rig)
 
 int main(void)
 {
@@ -467,7 +539,9 @@ int main(void)
         T(a_ledger_that_is_gone_opens_the_breaker_and_is_told_as_such, open_brittle),
         T(balances_are_counted_by_where_they_came_from_and_how_old_they_were, open_plain),
         T(events_that_nobody_read_in_time_are_counted_on_both_buses, open_narrow),
+        T(a_worker_that_is_made_to_fail_is_counted_as_canceled_and_takes_up_its_work, open_plain),
         T(a_worker_that_outlives_the_drain_is_aborted_and_counted, open_plain),
+        cmocka_unit_test(no_number_is_forgotten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,18 +29,6 @@ static void assert_refused(int status, const char *code, const char *reason)
     assert_string_equal(rig_member(&a, "reason", m2), reason);
 }
 
-static void answered(struct raw_conn *c, int status, const char *says)
-{
-    struct raw_response r;
-    raw_read(c, false, &r);
-    if (r.status != status || !strstr(r.body, says))
-        print_error("%d %s\n", r.status, r.body);
-    assert_int_equal(r.status, status);
-    assert_non_null(strstr(r.body, says));
-    raw_free(&r);
-    raw_close(c);
-}
-
 RT_UNCHECKED static void fund(void)
 {
     rig_post(&rig, "/v1/issue", "fund", &a,
@@ -94,8 +82,8 @@ RT_UNCHECKED static void an_operation_behind_one_that_is_open_is_told_so(void **
     rig_ask(&rig, &second, "POST", "/v1/transfer", "second", body);
     rig_await_metric(&rig, "wallet_parked", "", 1);
     rig_move_to(&rig, since, 5500);
-    answered(&first, 503, "outcome_pending");
-    answered(&second, 503, "\"reason\":\"behind_pending\"");
+    rig_answered(&first, 503, "outcome_pending");
+    rig_answered(&second, 503, "\"reason\":\"behind_pending\"");
     rig_await_metric(&rig, "wallet_in_doubt", "", 1);
     rig_get(&rig, "/admin/in-doubt", &a);
     assert_int_equal(a.status, 200);
@@ -193,6 +181,25 @@ RT_UNCHECKED static void why_the_ledger_takes_nothing_is_told(void **state)
     assert_int_equal(a.status, 200);
 }
 
+/* Whose keys are meant must be clear before any key is looked up. */
+RT_UNCHECKED static void a_token_of_two_tenants_or_of_none_that_can_be_is_told_tenant(void **state)
+{
+    static const char *const tenants[][2] = {{"tenant = t1", "tenant = t2"}, {"tenant = .t1", NULL}};
+    char token[4096];
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        rig_narrow(&rig, tenants[i], tenants[i][1] ? 2 : 1, token);
+        rig_call(&rig, "POST", "/v1/issue", "k", token, issue, &a);
+        assert_refused(403, "forbidden", "tenant");
+        assert_string_equal(rig_member(&a, "retryable", m1), "false");
+    }
+    assert_true(rig_metric(&rig, "rejected_total", "reason=\"forbidden\"") == 2);
+    rig_narrow(&rig, (const char *const[]){"tenant = t1", "tenant = t1"}, 2, token);
+    rig_call(&rig, "POST", "/v1/issue", "k", token, issue, &a); /* the same one twice is one */
+    assert_int_equal(a.status, 200);
+    assert_int_equal(mem_ledger_units(rig.ledger), 1);
+}
+
 RT_UNCHECKED static void a_simulation_says_that_it_is_one_also_when_it_refuses(void **state)
 {
     (void)state;
@@ -269,14 +276,7 @@ RT_UNCHECKED static int open_one_read(void **state)
     return 0;
 }
 
-RT_UNCHECKED static int close_all(void **state)
-{
-    (void)state;
-    wallet_rig_close(&rig);
-    return 0;
-}
-
-#define T(fn, open) cmocka_unit_test_setup_teardown(fn, open, close_all)
+#define T(fn, open) RIG_TEST_OPENED(fn, open, &rig)
 
 int main(void)
 {
@@ -288,6 +288,7 @@ int main(void)
         T(a_full_read_queue_is_told_as_such, open_one_read),
         T(holds_end_with_their_time_and_give_no_more_than_they_hold, open_plain),
         T(why_the_ledger_takes_nothing_is_told, open_plain),
+        T(a_token_of_two_tenants_or_of_none_that_can_be_is_told_tenant, open_plain),
         T(a_simulation_says_that_it_is_one_also_when_it_refuses, open_plain),
         T(a_flushed_cache_asks_the_ledger_again, open_plain),
     };

@@ -569,7 +569,7 @@ RT_UNCHECKED static void a_drain_ends_clean(void **state)
     wallet_rig_restart(&rig, NULL, 0);
 }
 
-#define T(fn) cmocka_unit_test_prestate_setup_teardown(fn, wallet_rig_set_up, wallet_rig_tear_down, &rig)
+#define T(fn) RIG_TEST(fn, &rig)
 
 int main(void)
 {
