@@ -20,7 +20,7 @@ struct wallet_job *wallet_job_new(struct wallet *w)
         return NULL;
     memset(j, 0, offsetof(struct wallet_job, text));
     memset(&j->sides, 0, sizeof *j - offsetof(struct wallet_job, sides));
-    j->answer.details_n = j->answer.body_n = j->kept.details_n = j->kept.body_n = 0;
+    j->answer.no.details_n = j->answer.body_n = j->kept.details_n = 0;
     j->magic = WALLET_JOB_MAGIC;
     j->w = w;
     os_a32_store(&j->refs, 1, memory_order_relaxed);
@@ -75,24 +75,24 @@ enum err wallet_job_queue(struct wallet_job *j)
 
 void wallet_answer_problem(struct wallet_answer *a, enum err e, const char *detail)
 {
-    a->err = e;
-    a->detail = detail;
-    a->replayed = a->retryable_says = a->retryable = false;
-    a->details_n = a->body_n = 0;
+    a->no.err = e;
+    a->no.detail = detail;
+    a->replayed = a->no.retryable_says = a->no.retryable = false;
+    a->no.details_n = a->body_n = 0;
 }
 
 void wallet_answer_details(struct wallet_answer *a, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(a->details, sizeof a->details, fmt, args);
+    int n = vsnprintf(a->no.details, sizeof a->no.details, fmt, args);
     va_end(args);
-    CHECK(n >= 0 && (size_t)n < sizeof a->details);
-    a->details_n = (size_t)n;
+    CHECK(n >= 0 && (size_t)n < sizeof a->no.details);
+    a->no.details_n = (size_t)n;
 }
 
 /* A problem whose `retryable` is not its error's own: a nonce that is too high may become the next one. */
-static void reply_retryable(struct net_req *rq, const struct wallet_answer *a)
+static void reply_retryable(struct net_req *rq, const struct wallet_refusal *a)
 {
     char room[1024];
     struct buf b;
@@ -124,27 +124,28 @@ static void count_refusal(struct wallet *w, enum err e)
 void wallet_reply_answer(struct wallet *w, struct net_req *rq, const struct wallet_answer *a,
                          const char *txid, bool replayed)
 {
-    if (a->err == ERR_OK) {
+    if (a->no.err == ERR_OK) {
         struct net_headers headers = {.raw = replayed ? STR("Idempotency-Replayed: true\r\n") : STR("")};
         net_reply(rq, 200, &headers, bytes_of(a->body, a->body_n));
         return;
     }
-    count_refusal(w, a->err);
-    if (a->retryable_says) {
-        reply_retryable(rq, a);
+    count_refusal(w, a->no.err);
+    if (a->no.retryable_says) {
+        reply_retryable(rq, &a->no);
         return;
     }
     char location[64];
     struct net_headers headers = {0};
-    if (a->err == ERR_OUTCOME_PENDING) {
+    if (a->no.err == ERR_OUTCOME_PENDING) {
         int n = snprintf(location, sizeof location, "Location: /v1/tx/%s\r\n", txid);
         headers.raw = str_of(location, (size_t)n);
     }
-    net_reply_problem_full(rq, &(struct net_problem){.err = a->err,
-                                                     .detail = str_from_c(a->detail),
-                                                     .details_json = bytes_of(a->details, a->details_n),
-                                                     .retry_after_s = a->err == ERR_OUTCOME_PENDING ? 1 : 0,
-                                                     .headers = &headers});
+    net_reply_problem_full(rq,
+                           &(struct net_problem){.err = a->no.err,
+                                                 .detail = str_from_c(a->no.detail),
+                                                 .details_json = bytes_of(a->no.details, a->no.details_n),
+                                                 .retry_after_s = a->no.err == ERR_OUTCOME_PENDING ? 1 : 0,
+                                                 .headers = &headers});
 }
 
 void wallet_refuse(struct wallet *w, struct net_req *rq, enum err e, const char *detail)
@@ -189,7 +190,7 @@ static void ticket_answered(struct net_msg *m)
         (struct wallet_ticket *)(void *)((char *)m - offsetof(struct wallet_ticket, msg));
     struct wallet_job *j = t->job;
     net_timer_cancel(net_req_loop(t->rq), &t->timer);
-    if (t->waiter && j->answer.err == ERR_OK)
+    if (t->waiter && j->answer.no.err == ERR_OK)
         obs_counter_inc(obs_counter_nth(t->w->m[WALLET_M_idem_replays], 1));
     wallet_reply_answer(t->w, t->rq, &j->answer, j->txid, t->waiter || j->answer.replayed);
     wallet_job_unref(j);
@@ -318,7 +319,7 @@ void wallet_job_settle(struct wallet_job *j, bool committed)
     struct wallet_shard *s = &w->shards[j->shard];
     struct key128 txid = j->name.txid;
     CHECK_MAGIC(j, WALLET_JOB_MAGIC);
-    CHECK(committed == (j->answer.err == ERR_OK));
+    CHECK(committed == (j->answer.no.err == ERR_OK));
 
     rt_lock_take(&s->idem_lock);
     CHECK(j->phase != WALLET_CANCELED && j->phase != WALLET_SETTLED);
@@ -341,7 +342,7 @@ void wallet_job_settle(struct wallet_job *j, bool committed)
         if (committed)
             wallet_tombs_remove(&w->tombs, txid);
         else
-            wallet_tombs_add(&w->tombs, txid, j->answer.err, wallet_now_ns(w));
+            wallet_tombs_add(&w->tombs, txid, j->answer.no.err, wallet_now_ns(w));
         rt_lock_release(&w->tomb_lock);
     }
     enum wallet_outcome outcome = moved       ? WALLET_O_COMMITTED

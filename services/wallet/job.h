@@ -34,7 +34,7 @@ struct wallet_job;
 enum {
     WALLET_JOB_MAGIC = 0x776a6f62,
     WALLET_BODY_MAX = 1536, /* a receipt with every member at its limit */
-    WALLET_DETAILS_MAX = 320,
+    WALLET_DETAILS_MAX = 256,
     WALLET_RESERVATIONS_MAX = 5, /* four caveats and the policy */
     WALLET_ASKED_MAX = 256,      /* longer bodies are read again when they are repeated */
     WALLET_CORR_MAX = 128,       /* as the listener lets in */
@@ -63,14 +63,19 @@ struct wallet_ticket {
     bool waiter; /* it joined an operation that was on its way */
 };
 
-/* What is told. err ERR_OK: the receipt in body. */
-struct wallet_answer {
+struct wallet_refusal {
     enum err err;
-    bool replayed;
     bool retryable_says, retryable; /* when it is not the error's own */
     const char *detail;             /* literal */
-    size_t details_n, body_n;
+    size_t details_n;
     char details[WALLET_DETAILS_MAX];
+};
+
+/* What is told: the receipt in body, unless there is an error. */
+struct wallet_answer {
+    struct wallet_refusal no; /* err ERR_OK: none */
+    bool replayed;
+    size_t body_n;
     char body[WALLET_BODY_MAX];
 };
 
@@ -122,7 +127,8 @@ struct wallet_job {
 
     /* The worker's. */
     struct wallet_link link;
-    struct wallet_unit unit;
+    struct sha256 receipt_hash; /* of the unit as it is sent, every time the same */
+    size_t n_entries;           /* of that unit */
     bool frozen, unknown, has_kept;
     unsigned tries;
     uint64_t not_after_ms;
@@ -132,7 +138,8 @@ struct wallet_job {
     /* Large, and written before they are read: what a new job does not clear ends with them. */
     char text[WALLET_JOB_TEXT];   /* what op, hold, tenant, key and corr_id point into */
     char asked[WALLET_ASKED_MAX]; /* the body */
-    struct wallet_answer answer, kept;
+    struct wallet_answer answer;
+    struct wallet_refusal kept;
 
     struct wallet_sides sides;
 

@@ -136,10 +136,12 @@ static enum err open_worker(struct wallet *w, const struct wallet_config *cfg, u
                                                         .on_ready = rt_bell_ring,
                                                         .on_ready_arg = &k->bell});
     k->batches = calloc(cfg->inflight_requests, sizeof *k->batches);
+    k->built = calloc(512, sizeof *k->built);
     k->units = calloc(512, sizeof *k->units);
     k->entries = calloc(512 * WALLET_UNIT_ENTRIES_MAX, sizeof *k->entries);
     k->taken = calloc(512, sizeof *k->taken);
-    if (!k->work || !k->done || !k->resolved || !k->batches || !k->units || !k->entries || !k->taken)
+    if (!k->work || !k->done || !k->resolved || !k->batches || !k->built || !k->units || !k->entries ||
+        !k->taken)
         return ERR_NO_MEMORY;
     for (size_t i = 0; i < cfg->inflight_requests; i++) {
         k->batches[i].worker = k;
@@ -358,6 +360,7 @@ static void close_worker(struct wallet_worker *k)
         rt_chan_destroy(k->resolved, NULL, NULL);
     wallet_chains_fini(&k->chains);
     free(k->batches);
+    free(k->built);
     free(k->units);
     free(k->entries);
     free(k->taken);

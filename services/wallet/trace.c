@@ -71,6 +71,6 @@ void wallet_trace_end(struct wallet_job *j)
     obs_span_text(&root, "op", str_from_c(wallet_kind_name(j->op.kind)));
     obs_span_text(&root, "txid", str_from_c(j->txid));
     obs_span_text(&root, "outcome",
-                  str_from_c(j->answer.err == ERR_OK ? "committed" : err_code(j->answer.err)));
-    obs_span_end(tracer, &root, j->answer.err);
+                  str_from_c(j->answer.no.err == ERR_OK ? "committed" : err_code(j->answer.no.err)));
+    obs_span_end(tracer, &root, j->answer.no.err);
 }

@@ -115,6 +115,8 @@ struct wallet_worker {
     size_t outstanding;
     struct os_count parked;
     _Atomic unsigned canceled; /* jobs in its chains whose time ran out */
+    struct wallet_unit
+        *built; /* what the next request carries: nobody keeps it, so all requests use the same */
     struct ledger_unit *units;
     struct ledger_entry *entries;
     struct wallet_link **taken;

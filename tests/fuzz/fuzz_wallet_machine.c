@@ -171,7 +171,7 @@ static void carry_out(struct machine *m, const struct action *a, enum expect wan
         hold =
             (struct wallet_hold){str_from_c(accounts[a->hold->payer]), str_from_c(accounts[a->hold->payee]),
                                  STR("ron"), money_from_u64(a->hold->amount)};
-    struct wallet_frame frame = {STR("default"), key, m->now_ms, 3600};
+    struct wallet_frame frame = {STR("default"), key, m->now_ms, 3600, NULL};
     enum err e = wallet_unit_build(&a->op, &frame, settles ? &hold : NULL, txid, &u);
     if (e == ERR_AMOUNT_EXCEEDS) {
         CHECK(want == REFUSED || want == MISMATCH);

@@ -189,28 +189,35 @@ static void submit(struct wallet_post *p, struct wallet_job *j, struct wallet_ti
     wallet_job_settle(j, false);
 }
 
+/* A key that is known is answered, or waited for, before anything else is judged. */
+static bool met(struct wallet_post *p, struct wallet_ticket *t)
+{
+    struct wallet_shard *s = &p->w->shards[t->shard];
+    char receipt[WALLET_BODY_MAX];
+    size_t n = 0;
+    struct wallet_idem_entry *entry = NULL;
+    rt_lock_take(&s->idem_lock);
+    enum wallet_claim claim = wallet_idem_look(&s->idem, &p->name, &entry);
+    enum known k = meet(p->w, claim, entry, t, receipt, &n);
+    rt_lock_release(&s->idem_lock);
+    if (k != KNOWN_NOT)
+        known(p, k, t, str_of(receipt, n));
+    return k != KNOWN_NOT;
+}
+
 static void go(struct wallet_post *p)
 {
     struct wallet *w = p->w;
     struct wallet_ticket *t = arena_alloc(net_req_arena(p->rq), sizeof *t);
-    char receipt[WALLET_BODY_MAX];
-    size_t n = 0;
-    struct wallet_idem_entry *entry = NULL;
     if (!t) {
         wallet_post_free(p);
         wallet_refuse_busy(w, p->rq, (unsigned)p->op.kind, "unsettled");
         return;
     }
     wallet_ticket_init(t, w, p->rq);
-    struct wallet_shard *s = wallet_shard_of(w, &p->name, &t->shard);
-    rt_lock_take(&s->idem_lock);
-    enum wallet_claim claim = wallet_idem_look(&s->idem, &p->name, &entry);
-    enum known k = meet(w, claim, entry, t, receipt, &n);
-    rt_lock_release(&s->idem_lock);
-    if (k != KNOWN_NOT) {
-        known(p, k, t, str_of(receipt, n));
+    wallet_shard_of(w, &p->name, &t->shard);
+    if (!p->fresh && met(p, t)) /* who came between is met when the key is claimed */
         return;
-    }
     enum wallet_limits limits = wallet_post_limits(p);
     if (limits == WALLET_LIMITS_REFUSED)
         wallet_post_free(p);
@@ -254,7 +261,7 @@ static bool again(struct wallet_post *p)
     struct wallet_shard *s = wallet_shard_of(p->w, &name, &index);
     rt_lock_take(&s->idem_lock);
     struct wallet_idem_entry *e =
-        wallet_idem_again(&s->idem, name.key, kind, str_of((const char *)body.p, body.n));
+        wallet_idem_again(&s->idem, name.key, kind, str_of((const char *)body.p, body.n), &p->fresh);
     if (e) {
         sides = e->sides;
         memcpy(text, e->receipt, n = e->n);

@@ -336,6 +336,7 @@ static void limits_known(struct wallet_patient *patient)
     struct wallet_post *p =
         (struct wallet_post *)(void *)((char *)patient - offsetof(struct wallet_post, patient));
     p->told_loading = !patient->loaded;
+    p->fresh = false;
     p->go(p);
 }
 

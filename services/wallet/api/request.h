@@ -20,6 +20,7 @@ struct wallet_post {
     bool settles_hold;
     struct wallet_hold hold; /* known once hold.payer.p is */
     bool simulated;
+    bool fresh;                        /* a moment ago nothing was known of its key */
     void (*go)(struct wallet_post *p); /* when everything above is known and allowed */
     /* The reservations made for it. */
     struct wallet_patient patient; /* waits for what was spent today */

@@ -145,8 +145,8 @@ static void refuse_nonce(struct sim *s)
     struct wallet_post *p = s->p;
     struct wallet_answer a;
     wallet_answer_problem(&a, ERR_NONCE_CONFLICT, "the nonce is not the next one of its lane");
-    a.retryable_says = true;
-    a.retryable = p->op.nonce > s->last + 1;
+    a.no.retryable_says = true;
+    a.no.retryable = p->op.nonce > s->last + 1;
     wallet_answer_details(&a, "{\"account\":\"%.*s\",\"lane\":%u,\"expected\":%llu}", STR_ARG(p->op.from),
                           p->op.lane, (unsigned long long)s->last + 1);
     wallet_reply_answer(p->w, p->rq, &a, p->txid, false);
@@ -160,7 +160,7 @@ static void judge(struct sim *s)
     struct side payer = s->payer, payee = s->payee;
     enum err e;
     struct wallet_frame frame = {p->tenant, p->key, p->now_ms,
-                                 wallet_config(p->w)->hold_default_ttl / 1000};
+                                 wallet_config(p->w)->hold_default_ttl / 1000, p->idem_id};
     if (wallet_kind_has_nonce(p->op.kind) && p->op.nonce != s->last + 1) {
         refuse_nonce(s);
         return;

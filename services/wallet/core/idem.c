@@ -189,15 +189,16 @@ void wallet_idem_done(struct wallet_idem *s, const struct wallet_idem_name *name
                       struct str receipt, struct str asked, const struct wallet_sides *sides,
                       int64_t now_ns)
 {
-    struct wallet_idem_entry *open = owned(s, name, owner);
-    struct wallet_idem_entry *e = done_new(name, receipt, asked, sides, now_ns);
+    struct wallet_idem_entry *e = done_new(name, receipt, asked, sides, now_ns), *open;
     void *by_key, *by_txid;
     if (!e) {
-        forget(s, open);
+        forget(s, owned(s, name, owner));
         return;
     }
     /* In the place of the open one: nothing grows, nothing can fail. */
-    CHECK(map128_put(&s->by_key, e->name.key, e, &by_key) == ERR_OK && by_key == open);
+    CHECK(map128_put(&s->by_key, e->name.key, e, &by_key) == ERR_OK && by_key);
+    open = by_key;
+    CHECK(owner && open->owner == owner);
     CHECK(map128_put(&s->by_txid, e->name.txid, e, &by_txid) == ERR_OK && by_txid == open);
     s->open--;
     free(open);
@@ -205,9 +206,10 @@ void wallet_idem_done(struct wallet_idem *s, const struct wallet_idem_name *name
 }
 
 struct wallet_idem_entry *wallet_idem_again(struct wallet_idem *s, struct key128 key, enum wallet_kind kind,
-                                            struct str asked)
+                                            struct str asked, bool *out_absent)
 {
     struct wallet_idem_entry *e = map128_get(&s->by_key, key);
+    *out_absent = !e;
     if (!e || e->owner || !e->asked_n || e->sides.kind != kind || !str_eq(wallet_idem_asked(e), asked))
         return NULL;
     used(s, e);

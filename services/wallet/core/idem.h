@@ -86,9 +86,10 @@ NODISCARD enum err wallet_idem_claim(struct wallet_idem *s, const struct wallet_
 void wallet_idem_done(struct wallet_idem *s, const struct wallet_idem_name *name, const void *owner,
                       struct str receipt, struct str asked, const struct wallet_sides *sides,
                       int64_t now_ns);
-/* What is DONE under this key and was asked for with these very bytes; NULL when that cannot be said. Counts as used. */
+/* What is DONE under this key and was asked for with these very bytes; NULL when that cannot be said. Counts as used.
+ * *out_absent: nothing is known of the key. */
 struct wallet_idem_entry *wallet_idem_again(struct wallet_idem *s, struct key128 key, enum wallet_kind kind,
-                                            struct str asked);
+                                            struct str asked, bool *out_absent);
 /* The owner gives it up: the key is as before. */
 void wallet_idem_drop(struct wallet_idem *s, const struct wallet_idem_name *name, const void *owner);
 /* A receipt that was read back from the ledger; nothing happens when the key is known here. */

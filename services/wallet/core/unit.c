@@ -10,35 +10,62 @@ static const enum wallet_entry_kind entry_kinds[WALLET_KIND_COUNT] = {
     [WALLET_CAPTURE] = WALLET_ENTRY_CAPTURE, [WALLET_RELEASE] = WALLET_ENTRY_RELEASE,
 };
 
-/* Who stands where in the entry and in the receipt. */
-static void place_sides(const struct wallet_op *op, const struct wallet_hold *hold, struct wallet_entry *e,
+/* Who stands where in the receipt. */
+static void place_sides(const struct wallet_op *op, const struct wallet_hold *hold,
                         struct wallet_receipt *r)
 {
     switch (op->kind) {
     case WALLET_ISSUE:
-        e->account = r->to = op->to;
+        r->to = op->to;
         break;
     case WALLET_BURN:
-        e->account = r->from = op->from;
+        r->from = op->from;
         break;
     case WALLET_TRANSFER:
-        e->account = r->from = op->from;
-        e->to = r->to = op->to;
-        break;
-    case WALLET_HOLD: /* the payee stands in meta until the hold is captured */
-        e->account = r->from = op->from;
+    case WALLET_HOLD:
+        r->from = op->from;
         r->to = op->to;
         break;
     case WALLET_CAPTURE:
-        e->account = r->from = hold->payer;
-        e->to = r->to = hold->payee;
+        r->from = hold->payer;
+        r->to = hold->payee;
         break;
     case WALLET_RELEASE:
-        e->account = r->from = hold->payer;
+        r->from = hold->payer;
         break;
     case WALLET_KIND_COUNT:
         UNREACHABLE();
     }
+}
+
+enum err wallet_receipt_draft(const struct wallet_op *op, const struct wallet_frame *frame,
+                              const struct wallet_hold *hold, const char *txid, struct wallet_receipt *out)
+{
+    bool settles = op->kind == WALLET_CAPTURE || op->kind == WALLET_RELEASE;
+    struct money amount = op->has_amount ? op->amount : hold ? hold->amount : MONEY_ZERO, rest = MONEY_ZERO;
+    CHECK(settles == (hold != NULL));
+    if (hold && money_sub(hold->amount, amount, &rest) != ERR_OK)
+        return ERR_AMOUNT_EXCEEDS;
+    struct wallet_receipt r = {.kind = op->kind,
+                               .asset = hold ? hold->asset : op->asset,
+                               .amount = amount,
+                               .released = rest,
+                               .memo = op->memo,
+                               .idem = frame->key,
+                               .ts_ms = frame->ts_ms};
+    memcpy(r.txid, txid, sizeof r.txid);
+    place_sides(op, hold, &r);
+    if (wallet_kind_has_nonce(op->kind)) {
+        r.nonce = op->nonce;
+        r.lane = op->lane;
+    }
+    if (op->kind == WALLET_HOLD)
+        r.expires_at_ms =
+            frame->ts_ms + (op->has_expires_in ? (int64_t)op->expires_in_s : frame->hold_ttl_s) * 1000;
+    if (settles)
+        r.hold = op->hold;
+    *out = r;
+    return ERR_OK;
 }
 
 static void encode_meta(const struct wallet_op *op, const struct wallet_frame *frame, struct wallet_unit *u)
@@ -53,54 +80,51 @@ static void encode_meta(const struct wallet_op *op, const struct wallet_frame *f
     u->meta_n = wallet_meta_encode(&m, u->meta);
 }
 
+/* What the first entry says, it has from the receipt. A hold's payee stands in meta until the hold is captured. */
+static void first_entry(const struct wallet_receipt *r, struct wallet_unit *u)
+{
+    bool pays = r->kind == WALLET_TRANSFER || r->kind == WALLET_CAPTURE;
+    u->entries[0] = (struct wallet_entry){.kind = entry_kinds[r->kind],
+                                          .id = str_of(u->txid, WALLET_TXID_CHARS - 1),
+                                          .account = r->kind == WALLET_ISSUE ? r->to : r->from,
+                                          .to = pays ? r->to : str_of(NULL, 0),
+                                          .asset = r->asset,
+                                          .ref_id = r->hold,
+                                          .amount = r->amount,
+                                          .nonce = r->nonce ? wallet_ledger_nonce(r->lane, r->nonce) : 0,
+                                          .ts_ms = r->ts_ms,
+                                          .hold_until_ms = r->expires_at_ms};
+    u->n_entries = 1;
+}
+
+/* A partly captured hold gives the rest back. */
+static void rest_entry(const struct wallet_receipt *r, struct wallet_unit *u)
+{
+    struct wallet_entry *back = &u->entries[u->n_entries++];
+    *back = u->entries[0];
+    memcpy(u->rest_id, u->txid, WALLET_TXID_CHARS - 1);
+    memcpy(u->rest_id + WALLET_TXID_CHARS - 1, ":r", 3);
+    back->id = str_of(u->rest_id, WALLET_REST_ID_CHARS - 1);
+    back->kind = WALLET_ENTRY_RELEASE;
+    back->to = str_of(NULL, 0);
+    back->amount = r->released;
+}
+
 enum err wallet_unit_build(const struct wallet_op *op, const struct wallet_frame *frame,
                            const struct wallet_hold *hold, const char *txid, struct wallet_unit *u)
 {
-    bool settles = op->kind == WALLET_CAPTURE || op->kind == WALLET_RELEASE;
-    struct money rest = MONEY_ZERO;
-    CHECK(settles == (hold != NULL));
-    memset(u, 0, sizeof *u);
-    memcpy(u->txid, txid, sizeof u->txid);
-    wallet_idem_id(frame->tenant, frame->key, u->idem_id);
-
-    struct wallet_entry *e = &u->entries[0];
     struct wallet_receipt *r = &u->receipt;
-    struct money amount = op->has_amount ? op->amount : hold ? hold->amount : MONEY_ZERO;
-    if (hold && money_sub(hold->amount, amount, &rest) != ERR_OK)
-        return ERR_AMOUNT_EXCEEDS;
-    memcpy(r->txid, txid, sizeof r->txid);
-    r->kind = op->kind;
-    r->asset = e->asset = hold ? hold->asset : op->asset;
-    r->amount = e->amount = amount;
-    r->memo = op->memo;
-    r->idem = frame->key;
-    r->ts_ms = e->ts_ms = frame->ts_ms;
-    e->kind = entry_kinds[op->kind];
-    e->id = str_of(u->txid, WALLET_TXID_CHARS - 1);
-    place_sides(op, hold, e, r);
-    if (wallet_kind_has_nonce(op->kind)) {
-        e->nonce = wallet_ledger_nonce(op->lane, op->nonce);
-        r->nonce = op->nonce;
-        r->lane = op->lane;
-    }
-    if (op->kind == WALLET_HOLD) {
-        int64_t ttl_s = op->has_expires_in ? (int64_t)op->expires_in_s : frame->hold_ttl_s;
-        e->hold_until_ms = r->expires_at_ms = frame->ts_ms + ttl_s * 1000;
-    }
-    u->n_entries = 1;
-    if (settles) {
-        e->ref_id = r->hold = op->hold;
-        if (!money_is_zero(rest)) {
-            struct wallet_entry *back = &u->entries[u->n_entries++];
-            *back = *e;
-            memcpy(u->rest_id, txid, WALLET_TXID_CHARS - 1);
-            memcpy(u->rest_id + WALLET_TXID_CHARS - 1, ":r", 3);
-            back->id = str_of(u->rest_id, WALLET_REST_ID_CHARS - 1);
-            back->kind = WALLET_ENTRY_RELEASE;
-            back->to = str_of(NULL, 0);
-            back->amount = r->released = rest;
-        }
-    }
+    enum err e = wallet_receipt_draft(op, frame, hold, txid, r);
+    if (e != ERR_OK)
+        return e;
+    memcpy(u->txid, txid, sizeof u->txid);
+    if (frame->idem_id)
+        memcpy(u->idem_id, frame->idem_id, sizeof u->idem_id);
+    else
+        wallet_idem_id(frame->tenant, frame->key, u->idem_id);
+    first_entry(r, u);
+    if (!money_is_zero(r->released))
+        rest_entry(r, u);
     encode_meta(op, frame, u);
     wallet_receipt_seal(r);
     return ERR_OK;

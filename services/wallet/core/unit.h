@@ -56,8 +56,14 @@ struct wallet_unit {
 struct wallet_frame {
     struct str tenant, key;
     int64_t ts_ms;
-    int64_t hold_ttl_s; /* for a hold that names none */
+    int64_t hold_ttl_s;  /* for a hold that names none */
+    const char *idem_id; /* tenant's and key's, when it is written already; else NULL */
 };
+
+/* The receipt of an operation as far as the wallet decides it, not sealed. The rest is as below. */
+NODISCARD enum err wallet_receipt_draft(const struct wallet_op *op, const struct wallet_frame *frame,
+                                        const struct wallet_hold *hold, const char *txid,
+                                        struct wallet_receipt *out);
 
 /*
  * txid must be the operation's. `hold` is NULL unless it settles one. ERR_AMOUNT_EXCEEDS: a capture of more than the

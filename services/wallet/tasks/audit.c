@@ -50,7 +50,7 @@ void wallet_audit_settled(struct wallet *w, const struct wallet_job *j)
     buf_init_fixed(&b, room, sizeof room);
     json_w_init(&json, &b);
     json_obj_begin(&json);
-    if (j->answer.err == ERR_OK) {
+    if (j->answer.no.err == ERR_OK) {
         struct str receipt = str_of(j->answer.body, j->answer.body_n);
         struct str from = wallet_side(receipt, j->sides.from, j->sides.from_n);
         struct str to = wallet_side(receipt, j->sides.to, j->sides.to_n);
@@ -66,7 +66,8 @@ void wallet_audit_settled(struct wallet *w, const struct wallet_job *j)
     } else {
         snprintf(name, sizeof name, "wallet.request.rejected");
         json_put_cstr(&json, "op", wallet_kind_name(j->op.kind));
-        json_put_cstr(&json, "code", err_code(j->answer.err));
+        json_put_cstr(&json, "code", err_code(j->answer.no.err));
+        json_put_str(&json, "corr_id", j->corr_id);
     }
     json_put_time_ms(&json, "ts", j->accepted_ms);
     json_obj_end(&json);

@@ -26,10 +26,10 @@ static void keep_receipt(struct wallet_job *j, const struct wallet_rebuilt *r)
     buf_init_fixed(&b, j->answer.body, sizeof j->answer.body);
     wallet_receipt_write(&r->receipt, &b);
     CHECK(b.err == ERR_OK);
-    j->answer.err = ERR_OK;
+    j->answer.no.err = ERR_OK;
     j->answer.body_n = b.n;
     /* The same bytes that this request froze: it brought the commit about itself. */
-    j->answer.replayed = !sha256_eq(&r->receipt.receipt_hash, &j->unit.receipt.receipt_hash);
+    j->answer.replayed = !sha256_eq(&r->receipt.receipt_hash, &j->receipt_hash);
     wallet_sides_of(&r->receipt, str_of(j->answer.body, b.n), &j->sides);
 }
 

@@ -75,14 +75,31 @@ static enum freeze freeze(struct wallet_worker *k, struct wallet_job *j)
     if (f == FREEZE_SEND)
         j->phase = WALLET_SENT;
     rt_lock_release(&s->idem_lock);
-    if (f != FREEZE_SEND || j->frozen)
-        return f;
-    struct wallet_frame frame = {j->tenant, j->key, j->accepted_ms, j->hold_ttl_s};
-    CHECK(wallet_unit_build(&j->op, &frame, j->settles_hold ? &j->hold : NULL, j->txid, &j->unit) ==
-          ERR_OK);
-    j->not_after_ms = ledger_ms + (uint64_t)left_ms;
-    j->frozen = true;
+    if (f == FREEZE_SEND && !j->frozen) {
+        j->not_after_ms = ledger_ms + (uint64_t)left_ms;
+        j->frozen = true;
+    }
     return f;
+}
+
+static struct wallet_frame frame_of(const struct wallet_job *j)
+{
+    return (struct wallet_frame){j->tenant, j->key, j->accepted_ms, j->hold_ttl_s, j->idem_id};
+}
+
+static const struct wallet_hold *hold_of(const struct wallet_job *j)
+{
+    return j->settles_hold ? &j->hold : NULL;
+}
+
+/* From what never changes, so each try builds the same: kept is only what its end is judged by. */
+static void build(struct wallet_job *j, struct wallet_unit *out)
+{
+    struct wallet_frame frame = frame_of(j);
+    CHECK(wallet_unit_build(&j->op, &frame, hold_of(j), j->txid, out) == ERR_OK);
+    CHECK(j->tries == 1 || sha256_eq(&out->receipt.receipt_hash, &j->receipt_hash));
+    j->receipt_hash = out->receipt.receipt_hash;
+    j->n_entries = out->n_entries;
 }
 
 static void on_ingest(void *ctx, const struct ledger_ingest_reply *r)
@@ -93,9 +110,15 @@ static void on_ingest(void *ctx, const struct ledger_ingest_reply *r)
     bool complete = r->a.outcome == LEDGER_ANSWERED && r->n_results == b->n;
     for (size_t i = 0; i < b->n; i++)
         wallet_words_ingest(&b->jobs[i]->said, &r->a, complete ? &r->results[i] : NULL);
-    for (size_t i = 0; complete && i < b->n; i++)
-        if (r->results[i].status == LEDGER_COMMITTED || r->results[i].status == LEDGER_DUPLICATE)
-            wallet_saw_root(w, r->results[i].tree_size, &r->results[i].root);
+    const struct ledger_result *last = NULL; /* most of a request are of one group, and say the same */
+    for (size_t i = 0; complete && i < b->n; i++) {
+        const struct ledger_result *x = &r->results[i];
+        if (x->status != LEDGER_COMMITTED && x->status != LEDGER_DUPLICATE)
+            continue;
+        if (!last || last->tree_size != x->tree_size || !sha256_eq(&last->root, &x->root))
+            wallet_saw_root(w, x->tree_size, &x->root);
+        last = x;
+    }
     int64_t sent_ns = b->sent_ns;                  /* once handed over, the worker may fill it again */
     CHECK(rt_chan_try_send(k->done, b) == ERR_OK); /* as many slots as batches */
     wallet_call_end(w, WALLET_CALL_INGEST, &r->a, sent_ns);
@@ -106,8 +129,9 @@ static void send_batch(struct wallet_worker *k, struct wallet_batch *b)
     struct wallet *w = k->w;
     size_t n_entries = 0;
     for (size_t i = 0; i < b->n; i++) {
-        struct wallet_unit *u = &b->jobs[i]->unit;
+        struct wallet_unit *u = &k->built[i];
         struct ledger_entry *entries = &k->entries[n_entries];
+        build(b->jobs[i], u);
         for (size_t e = 0; e < u->n_entries; e++)
             wallet_words_entry(&u->entries[e], &k->entries[n_entries++]);
         k->units[i] = (struct ledger_unit){.idem_id = str_of(u->idem_id, WALLET_IDEM_ID_CHARS - 1),
@@ -183,18 +207,21 @@ static void settle(struct wallet_worker *k, struct wallet_job *j, bool committed
 /* The receipt's bytes, and everybody who reads a balance after the reply sees at least this. */
 static void commit(struct wallet_worker *k, struct wallet_job *j)
 {
-    struct wallet_receipt *r = &j->unit.receipt;
+    struct wallet_frame frame = frame_of(j);
+    struct wallet_receipt r;
     struct buf b;
-    r->seq = j->said.seq_start;
-    r->root = j->said.root;
-    r->tree_size = j->said.tree_size;
+    CHECK(wallet_receipt_draft(&j->op, &frame, hold_of(j), j->txid, &r) == ERR_OK);
+    r.receipt_hash = j->receipt_hash;
+    r.seq = j->said.seq_start;
+    r.root = j->said.root;
+    r.tree_size = j->said.tree_size;
     buf_init_fixed(&b, j->answer.body, sizeof j->answer.body);
-    wallet_receipt_write(r, &b);
+    wallet_receipt_write(&r, &b);
     CHECK(b.err == ERR_OK);
-    j->answer.err = ERR_OK;
+    j->answer.no.err = ERR_OK;
     j->answer.replayed = false;
     j->answer.body_n = b.n;
-    wallet_sides_of(r, str_of(j->answer.body, b.n), &j->sides);
+    wallet_sides_of(&r, str_of(j->answer.body, b.n), &j->sides);
     wallet_words_touched(k->w, j);
     settle(k, j, true);
 }
@@ -224,7 +251,7 @@ static void refuse(struct wallet_worker *k, struct wallet_job *j)
         settle(k, j, false);
         return;
     }
-    j->kept = j->answer;
+    j->kept = j->answer.no;
     j->has_kept = true;
     to_resolver(k, j, false);
 }
@@ -286,16 +313,16 @@ static void word_refusal(struct wallet *w, struct wallet_job *j, const struct wa
     switch (v->err) {
     case ERR_NONCE_CONFLICT: {
         uint64_t expected = (j->said.has_last ? j->said.last & WALLET_NONCE_MAX : 0) + 1;
-        a->detail = "the nonce is not the next one of its lane";
-        a->retryable_says = true;
-        a->retryable = j->op.nonce > expected;
+        a->no.detail = "the nonce is not the next one of its lane";
+        a->no.retryable_says = true;
+        a->no.retryable = j->op.nonce > expected;
         wallet_answer_details(a, "{\"account\":\"%.*s\",\"lane\":%u,\"expected\":%llu}",
                               STR_ARG(j->op.from), j->op.lane, (unsigned long long)expected);
         obs_counter_inc(obs_counter(w->m[WALLET_M_nonce_conflicts]));
         break;
     }
     case ERR_INSUFFICIENT_FUNDS:
-        a->detail = "the account does not have that much available";
+        a->no.detail = "the account does not have that much available";
         wallet_answer_details(a, "{\"account\":\"%.*s\",\"asset\":\"%.*s\"}", STR_ARG(j->op.from),
                               STR_ARG(j->op.asset));
         break;
@@ -318,7 +345,7 @@ static void word_refusal(struct wallet *w, struct wallet_job *j, const struct wa
 static void judge(struct wallet_worker *k, struct wallet_job *j)
 {
     struct wallet *w = k->w;
-    struct wallet_verdict v = wallet_words_verdict(&j->said, j->unit.n_entries);
+    struct wallet_verdict v = wallet_words_verdict(&j->said, j->n_entries);
     switch (v.kind) {
     case WALLET_V_COMMIT:
         commit(k, j);
@@ -385,7 +412,7 @@ static void resolved(struct wallet_worker *k, struct wallet_job *j)
         settle(k, j, false);
     } else {
         if (j->has_kept)
-            j->answer = j->kept;
+            j->answer.no = j->kept;
         else {
             wallet_answer_problem(&j->answer, ERR_UNAVAILABLE, "it was not carried out, and will not be");
             wallet_answer_details(&j->answer, "{\"svc\":\"ledger\",\"reason\":\"down\"}");

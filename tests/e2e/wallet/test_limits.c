@@ -244,7 +244,7 @@ RT_UNCHECKED static void a_drain_under_load_answers_everybody(void **state)
     assert_int_equal(mem_ledger_units(rig.ledger), (uint64_t)ok);
 }
 
-RT_UNCHECKED static void the_audit_stream_tells_what_was_accepted(void **state)
+RT_UNCHECKED static void the_audit_stream_tells_what_was_accepted_and_what_was_not(void **state)
 {
     struct raw_conn c;
     struct raw_response head;
@@ -267,6 +267,17 @@ RT_UNCHECKED static void the_audit_stream_tells_what_was_accepted(void **state)
         seen = memmem(c.buf, c.n, "event: wallet.issue.accepted", 28) != NULL;
     }
     assert_true(seen);
+    rig_post(&rig, "/v1/transfer", "too-much", &a,
+             "{\"from\":\"acct:a\",\"to\":\"acct:b\",\"asset\":\"ron\",\"amount\":\"100000\",\"nonce\":1}");
+    assert_int_equal(a.status, 409);
+    char no[300];
+    int n =
+        snprintf(no, sizeof no,
+                 "event: wallet.request.rejected\n"
+                 "data: {\"op\":\"transfer\",\"code\":\"insufficient_funds\",\"corr_id\":\"%s\",\"ts\":\"",
+                 rig_member(&a, "corr_id", m1));
+    while (!memmem(c.buf, c.n, no, (size_t)n))
+        assert_true(raw_more(&c));
     raw_free(&head);
     raw_close(&c);
 }
@@ -472,7 +483,7 @@ RT_UNCHECKED static void who_asked_goes_on_to_the_ledger(void **state)
     }
 }
 
-#define T(fn) cmocka_unit_test_prestate_setup_teardown(fn, wallet_rig_set_up, wallet_rig_tear_down, &rig)
+#define T(fn) RIG_TEST(fn, &rig)
 
 int main(void)
 {
@@ -488,7 +499,7 @@ int main(void)
         T(slow_connections_are_cut_and_others_are_served),
         T(an_operation_is_traced_below_its_callers_span),
         T(who_asked_goes_on_to_the_ledger),
-        T(the_audit_stream_tells_what_was_accepted),
+        T(the_audit_stream_tells_what_was_accepted_and_what_was_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

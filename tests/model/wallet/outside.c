@@ -378,10 +378,11 @@ static void open_worker(struct world *x, unsigned i, size_t queue)
     k->done = chan("commit_done", 2, &k->bell);
     k->resolved = chan("resolved", 4, &k->bell);
     k->batches = k->spare = calloc(1, sizeof *k->batches);
+    k->built = calloc(1, sizeof *k->built);
     k->units = calloc(1, sizeof *k->units);
     k->entries = calloc(WALLET_UNIT_ENTRIES_MAX, sizeof *k->entries);
     k->taken = calloc(512, sizeof(void *));
-    CHECK(k->batches && k->units && k->entries && k->taken);
+    CHECK(k->batches && k->built && k->units && k->entries && k->taken);
     k->batches->worker = k;
     CHECK(wallet_chains_init(&k->chains, 4) == ERR_OK);
 }
@@ -459,6 +460,7 @@ void world_close(struct world *x)
         wallet_chains_fini(&k->chains);
         rt_word_fini(&k->bell.word);
         free(k->batches);
+        free(k->built);
         free(k->units);
         free(k->entries);
         free(k->taken);

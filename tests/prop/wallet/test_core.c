@@ -101,7 +101,7 @@ static void make_sample(struct sample *s)
         s->op.memo = some_text(s->text[4], 1, 160, MEMO);
     s->frame =
         (struct wallet_frame){some_text(s->text[5], 1, 64, "abcXYZ019"), some_text(s->text[6], 1, 128, KEY),
-                              rng_between(&rng, 1, INT64_C(4102444800000)), 604800};
+                              rng_between(&rng, 1, INT64_C(4102444800000)), 604800, NULL};
     char room[WALLET_REQUEST_MAX];
     struct buf canonical;
     buf_init_fixed(&canonical, room, sizeof room);
@@ -306,6 +306,7 @@ static void i1_a_key_has_one_owner_and_one_receipt_whatever_is_evicted(void **st
     int64_t now = 0;
     char asked[16];
     size_t seen_again = 0;
+    bool absent;
     (void)state;
     assert_int_equal(wallet_idem_init(&s, 6000), ERR_OK);
     for (int i = 0; i < KEYS; i++)
@@ -352,14 +353,16 @@ static void i1_a_key_has_one_owner_and_one_receipt_whatever_is_evicted(void **st
             break;
         case 3: /* the same bytes are the same request, and no other bytes are */
             snprintf(asked, sizeof asked, "body %d", t);
-            e = wallet_idem_again(&s, name.key, WALLET_ISSUE, str_from_c(asked));
+            e = wallet_idem_again(&s, name.key, WALLET_ISSUE, str_from_c(asked), &absent);
+            assert_false(absent && (e || (model[k].txid >= 0 && model[k].open)));
             if (e) {
                 assert_false(model[k].open);
                 assert_int_equal(model[k].txid, t);
                 assert_memory_equal(e->receipt, model[k].receipt, e->n);
                 seen_again++;
             }
-            assert_null(wallet_idem_again(&s, name.key, WALLET_TRANSFER, str_from_c(asked)));
+            assert_null(wallet_idem_again(&s, name.key, WALLET_TRANSFER, str_from_c(asked), &absent));
+            assert_int_equal(absent, wallet_idem_look(&s, &name, &e) == WALLET_CLAIM_ABSENT);
             break;
         default:
             if (rng_below(&rng, 50) == 0)
