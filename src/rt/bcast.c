@@ -156,6 +156,19 @@ void rt_bcast_unsubscribe(struct rt_bcast_sub *s)
     os_free(s);
 }
 
+/* Under b->m: moves past what was overwritten. */
+static bool sub_skip(struct rt_bcast_sub *s, uint64_t count)
+{
+    struct rt_bcast *b = s->b;
+    if (count - s->cursor <= b->spec.capacity)
+        return false;
+    uint64_t lost = count - s->cursor - b->spec.capacity;
+    s->cursor += lost;
+    s->lost += lost;
+    os_count_add(&b->lagged, lost);
+    return true;
+}
+
 /* Under b->m. */
 static enum err sub_next(struct rt_bcast_sub *s, uint64_t word, void **out_item)
 {
@@ -165,13 +178,8 @@ static enum err sub_next(struct rt_bcast_sub *s, uint64_t word, void **out_item)
         s->armed = s->on_ready != NULL;
         return word & CLOSED ? ERR_CLOSED : ERR_EMPTY;
     }
-    if (count - s->cursor > b->spec.capacity) {
-        uint64_t lost = count - s->cursor - b->spec.capacity;
-        s->cursor += lost;
-        s->lost += lost;
-        os_count_add(&b->lagged, lost);
+    if (sub_skip(s, count))
         return ERR_LAGGED;
-    }
     void *item = b->ring[s->cursor++ % b->spec.capacity];
     if (b->spec.ref)
         b->spec.ref(item);
@@ -208,6 +216,14 @@ enum err rt_bcast_recv(struct rt_bcast_sub *s, struct deadline by, void **out_it
         if (e != ERR_OK)
             return e;
     }
+}
+
+void rt_bcast_note_lost(struct rt_bcast_sub *s)
+{
+    CHECK_MAGIC(s, SUB_MAGIC);
+    os_mutex_lock(&s->b->m);
+    (void)sub_skip(s, rt_word_load(&s->b->count) / STEP);
+    os_mutex_unlock(&s->b->m);
 }
 
 uint64_t rt_bcast_take_lost(struct rt_bcast_sub *s)

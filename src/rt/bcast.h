@@ -54,6 +54,8 @@ NODISCARD enum err rt_bcast_try_recv(struct rt_bcast_sub *s, void **out_item);
 /* The same, waiting: ERR_TIMEOUT; ERR_CANCELED when nothing is there and the task is to stop, even softly. */
 NODISCARD enum err rt_bcast_recv(struct rt_bcast_sub *s, struct deadline by, void **out_item) RT_BLOCKS;
 
+/* Counts what has passed by, as ERR_LAGGED would, for a subscriber that can take nothing now. */
+void rt_bcast_note_lost(struct rt_bcast_sub *s);
 uint64_t rt_bcast_take_lost(struct rt_bcast_sub *s); /* items lost since the last call */
 struct rt_bcast_stats rt_bcast_stats(struct rt_bcast *b);
 

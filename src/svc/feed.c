@@ -18,7 +18,9 @@ struct stream {
     struct stream *next;
     struct net_req *rq;
     struct rt_bcast_sub *sub;
-    unsigned quiet; /* ticks since anything was written */
+    struct event *held; /* taken off the bus, and there was no room for it; NULL: none */
+    uint64_t lost;      /* events that passed by, and it was not told yet */
+    unsigned quiet;     /* ticks since anything was written */
 };
 
 struct svc_feed {
@@ -131,29 +133,49 @@ static bool tell(struct stream *s, struct bytes text)
     return net_stream_write(s->rq, text) != ERR_BUSY;
 }
 
-/* Everything there is for one listener; the number of events it lost. */
+/* The event in hand, which is older than any gap. False: there is no room. */
+static bool deliver(struct stream *s)
+{
+    struct event *v = s->held;
+    if (v && !tell(s, bytes_of(v->text, v->n)))
+        return false;
+    s->held = NULL;
+    if (v)
+        event_unref(v);
+    return true;
+}
+
+static bool tell_lost(const struct svc_feed *f, struct stream *s)
+{
+    char text[96];
+    int n = snprintf(text, sizeof text, "event: %s.lagged\ndata: {\"lost\":%llu}\n\n", f->spec.service,
+                     (unsigned long long)s->lost);
+    if (!tell(s, bytes_of(text, (size_t)n)))
+        return false;
+    s->lost = 0;
+    return true;
+}
+
+/* What there is for one listener, as far as its buffer has room: the rest waits on the bus, where the oldest make way for
+ * new ones. The number of events it lost. */
 static uint64_t pump(const struct svc_feed *f, struct stream *s)
 {
-    uint64_t lost = 0;
-    for (;;) {
+    rt_bcast_note_lost(s->sub); /* also while nothing can be taken */
+    uint64_t lost = rt_bcast_take_lost(s->sub);
+    s->lost += lost;
+    while (deliver(s) && !(s->lost && !tell_lost(f, s))) {
         void *item;
         enum err err = rt_bcast_try_recv(s->sub, &item);
         if (err == ERR_LAGGED) {
-            char text[96];
             uint64_t gone = rt_bcast_take_lost(s->sub);
-            int n = snprintf(text, sizeof text, "event: %s.lagged\ndata: {\"lost\":%llu}\n\n",
-                             f->spec.service, (unsigned long long)gone);
             lost += gone;
-            if (!tell(s, bytes_of(text, (size_t)n)))
-                return lost;
-            continue;
-        }
-        if (err != ERR_OK)
-            return lost;
-        struct event *v = item;
-        lost += !tell(s, bytes_of(v->text, v->n)); /* it reads too slowly for its buffer */
-        event_unref(v);
+            s->lost += gone;
+        } else if (err == ERR_OK)
+            s->held = item;
+        else
+            break;
     }
+    return lost;
 }
 
 /* The list is this task's while it writes: only it removes. */
@@ -174,6 +196,8 @@ void svc_feed_tick(struct svc_feed *f, bool last)
             (void)tell(s, bytes_of(":\n\n", 3)); /* finds out who has left */
         if (last || net_req_gone(s->rq)) {
             rt_bcast_unsubscribe(s->sub);
+            if (s->held)
+                event_unref(s->held);
             net_stream_end(s->rq);
             free(s);
             gone++;

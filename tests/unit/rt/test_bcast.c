@@ -78,6 +78,31 @@ static void slow_reader_learns_how_much_it_lost_and_goes_on_with_the_oldest_left
     assert_int_equal(refs, 0);
 }
 
+static void a_reader_that_can_take_nothing_still_learns_what_passes_by(void **state)
+{
+    (void)state;
+    refs = 0;
+    struct rt_bcast *b =
+        rt_bcast_create(&(struct rt_bcast_spec){.name = "test", .capacity = 4, .ref = ref, .unref = unref});
+    struct rt_bcast_sub *s = rt_bcast_subscribe(b, NULL, NULL);
+    void *item = NULL;
+    rt_bcast_note_lost(s);
+    assert_int_equal(rt_bcast_take_lost(s), 0);
+    for (int i = 0; i < 10; i++) {
+        refs++;
+        rt_bcast_publish(b, &items[i]);
+        rt_bcast_note_lost(s);
+    }
+    assert_int_equal(rt_bcast_take_lost(s), 6);
+    assert_int_equal(rt_bcast_stats(b).lagged, 6);
+    assert_int_equal(rt_bcast_try_recv(s, &item), ERR_OK); /* it knows already */
+    assert_ptr_equal(item, &items[6]);
+    unref(item);
+    rt_bcast_unsubscribe(s);
+    rt_bcast_destroy(b);
+    assert_int_equal(refs, 0);
+}
+
 static void count_call(void *arg)
 {
     ++*(int *)arg;
@@ -106,6 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_subscriber_sees_every_item),
         cmocka_unit_test(slow_reader_learns_how_much_it_lost_and_goes_on_with_the_oldest_left),
+        cmocka_unit_test(a_reader_that_can_take_nothing_still_learns_what_passes_by),
         cmocka_unit_test(hook_is_called_once_per_emptiness),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
