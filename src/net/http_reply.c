@@ -15,7 +15,7 @@
 
 enum {
     COPY_BODY_MAX = 8 << 10, /* larger bodies are referenced, not copied into a block */
-    HEAD_FIXED = 512,        /* status line, date, lengths, corr id, connection */
+    HEAD_FIXED = 576,        /* status line, date, lengths, corr id, connection, transport security */
 };
 
 static struct net_req *req_of_msg(struct net_msg *m)
@@ -205,6 +205,8 @@ static uint8_t *put_head(uint8_t *at, struct net_conn *c, struct net_req *rq, co
         at = put(at, leaf->headers);
     at = put(at, rq->lines);
     at = put(at, c->w->s->headers);
+    if (c->tls) /* RFC 6797 §7.2: never over plaintext */
+        at = PUT_LIT(at, "Strict-Transport-Security: max-age=31536000\r\n");
     if (a->retry_after_s) {
         at = PUT_LIT(at, "Retry-After: ");
         at = put_u64(at, a->retry_after_s);

@@ -374,5 +374,6 @@ NODISCARD enum err net_tls_create(const struct net_tls_config *config, struct ne
 NODISCARD enum err net_tls_reload(struct net_tls *tls); /* reads the files again; on failure the old stay */
 struct net_tls *net_tls_ref(struct net_tls *tls);
 void net_tls_unref(struct net_tls *tls);
+uint64_t net_tls_failures(const struct net_tls *tls); /* handshakes that failed, so far */
 
 #endif

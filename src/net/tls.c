@@ -17,10 +17,12 @@ struct net_tls {
     char *cert_file, *key_file, *client_ca_file;
     struct rt_lock lock; /* guards ctx */
     SSL_CTX *ctx;
+    _Atomic uint64_t failures; /* relaxed: a number for people */
 };
 
 struct net_tls_session {
     SSL *ssl;
+    struct net_tls *tls; /* the listener's, which outlives its connections */
 };
 
 static int pick_http11(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in,
@@ -124,6 +126,11 @@ void net_tls_unref(struct net_tls *tls)
     free(tls);
 }
 
+uint64_t net_tls_failures(const struct net_tls *tls)
+{
+    return atomic_load_explicit(&((struct net_tls *)(uintptr_t)tls)->failures, memory_order_relaxed);
+}
+
 enum err net_tls_accept(struct net_tls *tls, int fd, struct net_tls_session **out_session)
 {
     struct net_tls_session *s = calloc(1, sizeof *s);
@@ -141,6 +148,7 @@ enum err net_tls_accept(struct net_tls *tls, int fd, struct net_tls_session **ou
         return ERR_NO_MEMORY;
     }
     SSL_set_accept_state(s->ssl);
+    s->tls = tls;
     *out_session = s;
     return ERR_OK;
 }
@@ -156,6 +164,8 @@ static enum net_io verdict(struct net_tls_session *s, int r)
     case SSL_ERROR_ZERO_RETURN:
         return NET_IO_EOF;
     default:
+        if (!SSL_is_init_finished(s->ssl)) /* the connection ends, so it is counted once */
+            atomic_fetch_add_explicit(&s->tls->failures, 1, memory_order_relaxed);
         return NET_IO_ERROR;
     }
 }

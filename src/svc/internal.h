@@ -91,7 +91,7 @@ struct svc {
     _Atomic bool may_reopen, reopen; /* the host can; the service asked */
     _Atomic bool was_ready;
     bool started, leaked;
-    uint64_t log_lost_seen, spans_lost_seen, caps_expired_seen, caps_evicted_seen;
+    uint64_t log_lost_seen, tls_failures_seen, spans_lost_seen, caps_expired_seen, caps_evicted_seen;
 };
 
 void svc__set_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

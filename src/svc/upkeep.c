@@ -129,6 +129,8 @@ void svc__collect(void *ctx)
         grow(obs_counter_nth(s->families[SVC_M_cap_evictions], 0), stats.expired, &s->caps_expired_seen);
         grow(obs_counter_nth(s->families[SVC_M_cap_evictions], 1), stats.evicted, &s->caps_evicted_seen);
     }
+    if (s->tls)
+        grow(obs_counter(s->families[SVC_M_tls_failures]), net_tls_failures(s->tls), &s->tls_failures_seen);
     if (s->log)
         grow(obs_counter(s->families[SVC_M_log_lost]), obs_log_lost(s->log), &s->log_lost_seen);
     if (s->tracer)
