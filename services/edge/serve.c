@@ -143,16 +143,18 @@ static void release_file(void *file, enum err result)
 
 /* ---- bodies ---- */
 
-static void count_body(const struct reply *p, bool partial, bool map)
-{
-    obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_hits],
-                                    (p->r->from == EDGE_FROM_PACK ? 0u : 2u) + (partial ? 1u : 0u)));
-    obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_sends], map ? 0 : 1));
-}
-
 static bool over_tls(const struct net_req *rq)
 {
     return net_req_peer(rq)->kind == NET_PEER_TLS;
+}
+
+static void count_body(const struct reply *p, bool partial, uint64_t bytes)
+{
+    bool map = p->r->file && !over_tls(p->rq);
+    obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_hits],
+                                    (p->r->from == EDGE_FROM_PACK ? 0u : 2u) + (partial ? 1u : 0u)));
+    obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_sends], map ? 0 : 1));
+    obs_counter_add(obs_counter_nth(p->e->m[EDGE_M_bytes_out], edge_endpoint(p->rq)), bytes);
 }
 
 static void send_one(const struct reply *p, int status, const struct net_headers *h,
@@ -160,7 +162,7 @@ static void send_one(const struct reply *p, int status, const struct net_headers
 {
     const struct edge_repr *r = p->r;
     uint64_t n = range->last - range->first + 1;
-    count_body(p, status == 206, true);
+    count_body(p, status == 206, n);
     if (!r->file)
         net_reply(p->rq, status, h, bytes_of(r->memory.p + range->first, (size_t)n));
     else if (r->file->memory || (n <= MAP_MAX && !over_tls(p->rq)))
@@ -214,18 +216,20 @@ static void send_parts(const struct reply *p, const struct net_headers *h, struc
     if (!text) {
         edge_refuse(p->e, p->rq, ERR_UNAVAILABLE, EDGE_R_CAS, "the parts cannot be put together");
     } else if (copy) {
-        count_body(p, true, false);
+        count_body(p, true, heads.n);
         net_reply(p->rq, 206, h, buf_bytes(&heads));
     } else {
+        uint64_t sum = heads.n;
         memcpy(text, heads.p, heads.n);
         for (size_t i = 0; i < count; i++) {
             size_t from = i ? ends[i - 1] : 0;
             pieces[2 * i] = bytes_of(text + from, ends[i] - from);
             pieces[2 * i + 1] = bytes_of(r->file->bytes + r->offset + list[i].first,
                                          (size_t)(list[i].last - list[i].first + 1));
+            sum += pieces[2 * i + 1].n;
         }
         pieces[2 * count] = bytes_of(text + ends[count - 1], heads.n - ends[count - 1]);
-        count_body(p, true, true);
+        count_body(p, true, sum);
         net_reply_pinnedv(p->rq, 206, h, pieces, 2 * count + 1, release_file, edge_file_ref(r->file));
     }
     buf_fini(&heads);
@@ -340,10 +344,10 @@ static int reply_body(const struct reply *p, const struct net_range *list, size_
         h.type = type;
         send_parts(p, &h, str_of(boundary, BOUNDARY), list, count);
     } else if (p->r->size == 0) {
-        count_body(p, false, true);
+        count_body(p, false, 0);
         net_reply(p->rq, 200, &h, bytes_of(NULL, 0));
     } else if (net_req_is_head(p->rq)) { /* only the length of the body matters */
-        count_body(p, false, true);
+        count_body(p, false, 0);
         net_reply_pinned(p->rq, 200, &h, bytes_of("", (size_t)p->r->size), NULL, NULL);
     } else
         send_one(p, count ? 206 : 200, &h, count ? &list[0] : &whole);
