@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "net/outbox.h"
 #include "services/mailbox/mailbox.h"
+#include "services/mailbox/tenancy.h"
 #include "store/file_replace.h"
 
 static bool sooner(const struct heap_node *a, const struct heap_node *b)
@@ -137,6 +138,7 @@ enum err mailbox_lane_load(struct mailbox_lane *l, const struct mailbox_log_conf
         if (e == ERR_NO_SPACE)
             e = ERR_OK;
     }
+    mailbox_tenancy_tell(l);
     log_recovery(l, &report);
     return e;
 }
@@ -152,6 +154,7 @@ void mailbox_lane_unload(struct mailbox_lane *l)
     if (!l->loaded)
         return;
     l->loaded = false;
+    mailbox_tenancy_forget(l);
     mailbox_log_close(&l->log);
     mailbox_shard_fini(&l->shard);
     memset(&l->shard, 0, sizeof l->shard);

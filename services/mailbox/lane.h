@@ -78,6 +78,7 @@ struct mailbox_lane {
     uint32_t retention_credit;
     int64_t retention_at_us;
     struct mailbox_stats published; /* what metrics have seen of shard.stats */
+    unsigned quota_lines_seen;      /* how many there were when the tenants' counts were last told */
     uint8_t *read_buffer;
 
     struct mailbox_keeping keeping; /* the rebalancer's own */

@@ -7,13 +7,14 @@ enum { BATCH_MESSAGES = 64, BATCH_BYTES = 1 << 20 };
 
 struct limits {
     char tenant[MAILBOX_TENANT_MAX + 1];
-    uint64_t sends, bytes; /* a second; 0 = no limit */
+    uint64_t sends, bytes, waiting; /* two a second; 0 = no limit */
 };
 
 void mailbox_quotas_init(struct mailbox_quotas *s)
 {
     rt_lock_init(&s->lock, "quota", 40);
     atomic_init(&s->n, 0);
+    atomic_init(&s->counts, false);
 }
 
 void mailbox_quotas_fini(struct mailbox_quotas *s)
@@ -53,12 +54,15 @@ static enum err parse(const char *line, struct limits *out, char why[200])
             p = number(p + 10, &out->sends);
         else if (strncmp(p, "bytes_rate=", 11) == 0)
             p = number(p + 11, &out->bytes);
+        else if (strncmp(p, "max_messages=", 13) == 0)
+            p = number(p + 13, &out->waiting);
         else
             p = NULL;
         if (!p) {
             snprintf(why, 200,
-                     "quotas: \"%.60s\": cannot use \"%.*s\" (send_rate=N, bytes_rate=N[KiB|MiB])", line,
-                     (int)strcspn(word, " "), word);
+                     "quotas: \"%.60s\": cannot use \"%.*s\" (send_rate=N, bytes_rate=N[KiB|MiB], "
+                     "max_messages=N)",
+                     line, (int)strcspn(word, " ") < 60 ? (int)strcspn(word, " ") : 60, word);
             return ERR_BAD_REQUEST;
         }
     }
@@ -82,24 +86,31 @@ static void apply(struct mailbox_quotas *s, const struct limits *l) RT_REQUIRES(
 {
     struct mailbox_quota *q = find(s, str_from_c(l->tenant));
     uint64_t sends = at_least(l->sends, BATCH_MESSAGES), bytes = at_least(l->bytes, BATCH_BYTES);
+    if (l->waiting)
+        atomic_store(&s->counts, true);
     if (q) {
         rt_bucket_configure(&q->sends, l->sends, sends);
         rt_bucket_configure(&q->bytes, l->bytes, bytes);
+        atomic_store(&q->max_messages, (int64_t)l->waiting);
         return;
     }
     q = &s->q[atomic_load(&s->n)];
     memcpy(q->tenant, l->tenant, sizeof q->tenant);
     rt_bucket_init(&q->sends, l->sends, sends);
     rt_bucket_init(&q->bytes, l->bytes, bytes);
+    atomic_init(&q->waiting, 0);
+    atomic_init(&q->max_messages, (int64_t)l->waiting);
     atomic_fetch_add(&s->n, 1);
 }
 
 /* Tenants that are no longer listed keep their place without a limit. */
 static void lift(struct mailbox_quotas *s) RT_REQUIRES(&s->lock)
 {
+    atomic_store(&s->counts, false);
     for (unsigned i = 0; i < atomic_load(&s->n); i++) {
         rt_bucket_configure(&s->q[i].sends, 0, BATCH_MESSAGES);
         rt_bucket_configure(&s->q[i].bytes, 0, BATCH_BYTES);
+        atomic_store(&s->q[i].max_messages, 0);
     }
 }
 
@@ -135,4 +146,26 @@ enum err mailbox_quotas_take(struct mailbox_quotas *s, struct str tenant, uint64
              rt_bucket_take(&q->sends, messages, now_ns) && rt_bucket_take(&q->bytes, bytes, now_ns);
     rt_lock_release(&s->lock);
     return ok ? ERR_OK : ERR_RATE_LIMITED;
+}
+
+struct mailbox_quota *mailbox_quotas_find(struct mailbox_quotas *s, struct str tenant)
+{
+    rt_lock_take(&s->lock);
+    struct mailbox_quota *q = find(s, tenant);
+    rt_lock_release(&s->lock);
+    return q;
+}
+
+bool mailbox_quota_take_place(struct mailbox_quota *q)
+{
+    int64_t most = atomic_load_explicit(&q->max_messages, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&q->waiting, 1, memory_order_relaxed) < most || most == 0)
+        return true;
+    mailbox_quota_give_places(q, 1);
+    return false;
+}
+
+void mailbox_quota_give_places(struct mailbox_quota *q, int64_t n)
+{
+    atomic_fetch_sub_explicit(&q->waiting, n, memory_order_relaxed);
 }

@@ -157,6 +157,7 @@ enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_messa
     mailbox_dedup_digest(m->topic, m->idem_key, &it->in.digest);
     it->in.topic = m->topic;
     it->in.idem_key = m->idem_key;
+    it->in.tenant = auth_cap_tenant(c->cap);
     it->in.corr_id = mailbox_call_corr_id(c);
     it->in.topic_hash = &it->topic_hash;
     it->in.payload = m->payload;

@@ -78,11 +78,15 @@ static uint8_t *item(struct mailbox_rec_w *w, enum mailbox_rec_type type, uint32
     return p + MAILBOX_REC_HEAD + (size_t)n * size;
 }
 
+enum { TOPIC_WITH_TENANT = 2 }; /* in n */
+
 enum err mailbox_rec_put_topic(struct mailbox_rec_w *w, uint32_t topic_id,
                                const struct mailbox_rec_topic *t)
 {
-    CHECK(t->name.n <= MAILBOX_TOPIC_MAX);
-    uint8_t *b = begin(w, MAILBOX_REC_TOPIC, 1, topic_id, 66 + t->name.n);
+    CHECK(t->name.n <= MAILBOX_TOPIC_MAX && t->tenant.n <= MAILBOX_TENANT_MAX);
+    bool named = t->tenant.n > 0;
+    uint8_t *b = begin(w, MAILBOX_REC_TOPIC, named ? TOPIC_WITH_TENANT : 1, topic_id,
+                       66 + t->name.n + (named ? 1 + t->tenant.n : 0));
     if (!b)
         return ERR_NO_SPACE;
     memcpy(b, t->chain_id.b, 16);
@@ -91,6 +95,10 @@ enum err mailbox_rec_put_topic(struct mailbox_rec_w *w, uint32_t topic_id,
     memcpy(b + 32, t->chain.b, 32);
     le16_put(b + 64, (uint16_t)t->name.n);
     memcpy(b + 66, t->name.p, t->name.n);
+    if (named) {
+        b[66 + t->name.n] = (uint8_t)t->tenant.n;
+        memcpy(b + 67 + t->name.n, t->tenant.p, t->tenant.n);
+    }
     return ERR_OK;
 }
 
@@ -262,10 +270,20 @@ static struct uuid uuid_at(const uint8_t *p)
     return u;
 }
 
-static bool get_topic(const uint8_t *b, size_t n, struct mailbox_rec_topic *t)
+/* kind: the record's n. Behind the name comes the tenant, in records that have one. */
+static bool get_topic(const uint8_t *b, size_t n, uint16_t kind, struct mailbox_rec_topic *t)
 {
-    if (n < 66 || le16_get(b + 64) < 1 || le16_get(b + 64) > MAILBOX_TOPIC_MAX ||
-        n != round8(66u + le16_get(b + 64)))
+    if (n < 66 || le16_get(b + 64) < 1 || le16_get(b + 64) > MAILBOX_TOPIC_MAX)
+        return false;
+    size_t end = 66u + le16_get(b + 64);
+    t->tenant = str_of("", 0);
+    if (kind == TOPIC_WITH_TENANT) {
+        if (end >= n || b[end] < 1 || b[end] > MAILBOX_TENANT_MAX || b[end] > n - end - 1)
+            return false;
+        t->tenant = str_of((const char *)b + end + 1, b[end]);
+        end += 1u + b[end];
+    }
+    if (n != round8(end))
         return false;
     t->chain_id = uuid_at(b);
     t->created_ms = le64_get(b + 16);
@@ -332,7 +350,7 @@ static bool get_body(struct mailbox_rec *r, const uint8_t *b, size_t n)
 {
     switch (r->type) {
     case MAILBOX_REC_TOPIC:
-        return get_topic(b, n, &r->topic);
+        return get_topic(b, n, r->n, &r->topic);
     case MAILBOX_REC_ENQ:
         return get_enq(b, n, &r->enq);
     case MAILBOX_REC_MOVE:

@@ -10,6 +10,7 @@
 #define RON_MAILBOX_CORE_RECORD_H
 
 #include "services/mailbox/core/canon.h"
+#include "services/mailbox/core/tenant.h"
 
 enum mailbox_rec_type {
     MAILBOX_REC_TOPIC = 1,
@@ -57,6 +58,7 @@ struct mailbox_rec_topic {
     uint64_t created_ms, last_seq;
     struct sha256 chain;
     struct str name;
+    struct str tenant; /* empty: the default */
 };
 
 struct mailbox_rec_enq {

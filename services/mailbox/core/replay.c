@@ -67,6 +67,8 @@ static enum err replay_topic(struct mailbox_shard *s, const struct mailbox_rec *
         if (e != ERR_OK)
             return e;
         t->policy = mailbox_policy_match(&s->rules->policies, r->topic.name);
+        if (!(t->tenant = mailbox_tenants_get(&s->tenants, r->topic.tenant)))
+            return ERR_NO_MEMORY;
     } else if (t->topic_seq != r->topic.last_seq ||
                (at->verify && !sha256_eq(&t->chain, &r->topic.chain))) {
         if (!s->salvaging || r->topic.last_seq < t->topic_seq)

@@ -28,6 +28,9 @@ static enum err topic_for_send(struct mailbox_shard *s, const struct mailbox_sen
         *out_topic = t;
         return ERR_OK;
     }
+    struct mailbox_tenant *tenant = mailbox_tenants_get(&s->tenants, in->tenant);
+    if (!tenant)
+        return ERR_NO_MEMORY;
     if (!t) {
         if (s->topics.count >= s->rules->max_topics) {
             out->refusal = MAILBOX_REFUSED_TOPICS;
@@ -44,6 +47,7 @@ static enum err topic_for_send(struct mailbox_shard *s, const struct mailbox_sen
     uint8_t random[10];
     rng_bytes(&s->rng, random, sizeof random);
     t->policy = mailbox_policy_match(&s->rules->policies, in->topic);
+    t->tenant = tenant;
     t->created_ms = s->now.wall_ms;
     t->chain_id = uuid_v7((int64_t)s->now.wall_ms, random);
     mailbox_chain_genesis(in->topic, &t->chain_id, &t->chain);
@@ -173,8 +177,10 @@ enum err mailbox_shard_send(struct mailbox_shard *s, struct mailbox_now now, con
         *out_sent = sent_before(s, i);
         return ERR_OK;
     }
-    if (s->no_room || s->slabs.live >= s->rules->index_max) {
-        out_sent->refusal = s->no_room ? MAILBOX_REFUSED_DISK : MAILBOX_REFUSED_MESSAGES;
+    if (in->over_quota || s->no_room || s->slabs.live >= s->rules->index_max) {
+        out_sent->refusal = in->over_quota ? MAILBOX_REFUSED_QUOTA
+                            : s->no_room   ? MAILBOX_REFUSED_DISK
+                                           : MAILBOX_REFUSED_MESSAGES;
         return ERR_BUSY;
     }
     out.ts_ms = now.wall_ms > s->last_ts_ms ? now.wall_ms : s->last_ts_ms;

@@ -34,6 +34,7 @@ enum err mailbox_shard_init(struct mailbox_shard *s, uint16_t no, const struct m
     mailbox_wheel_init(&s->timers, &s->slabs, now.mono_us);
     mailbox_wheel_init(&s->forget, &s->slabs, now.mono_us);
     mailbox_rec_w_init(&s->group, group_memory, MAILBOX_GROUP_MEMORY);
+    mailbox_tenants_init(&s->tenants);
     enum err e = mailbox_topics_init(&s->topics);
     if (e == ERR_OK)
         e = mailbox_history_init(&s->history);
@@ -44,6 +45,7 @@ void mailbox_shard_fini(struct mailbox_shard *s)
 {
     mailbox_history_fini(&s->history);
     mailbox_topics_fini(&s->topics);
+    mailbox_tenants_fini(&s->tenants);
     mailbox_index_fini(&s->by_id);
     mailbox_index_fini(&s->by_key);
     mailbox_slabs_fini(&s->slabs);
@@ -141,6 +143,11 @@ static void account(struct mailbox_shard *s, const struct mailbox_entry *e, int 
     }
 }
 
+static bool waits(enum mailbox_state st)
+{
+    return st != MAILBOX_FREE && st != MAILBOX_DONE;
+}
+
 static bool blocks(const struct mailbox_entry *e)
 {
     return e->state == MAILBOX_LEASED || (e->state == MAILBOX_DELAYED && (e->flags & MAILBOX_F_AFTER_FAIL));
@@ -152,6 +159,8 @@ void mailbox_shard__set_state(struct mailbox_shard *s, uint32_t i, enum mailbox_
     struct mailbox_topic *t = mailbox_shard__topic(s, e);
 
     account(s, e, -1);
+    if (waits(to) != waits(e->state))
+        mailbox_tenants_count(&s->tenants, t->tenant, waits(to) ? 1 : -1);
     if (e->state != MAILBOX_FREE) {
         CHECK(s->count[e->state] > 0 && t->count[e->state] > 0);
         s->count[e->state]--;
@@ -213,6 +222,8 @@ void mailbox_shard__free(struct mailbox_shard *s, uint32_t i)
     if (e->flags & MAILBOX_F_HISTORY)
         mailbox_history_drop(&s->history, i);
     account(s, e, -1);
+    if (waits(e->state))
+        mailbox_tenants_count(&s->tenants, t->tenant, -1);
     s->count[e->state]--;
     t->count[e->state]--;
     mailbox_slabs_free(&s->slabs, i);
@@ -282,8 +293,11 @@ enum err mailbox_shard__pending_reserve(struct mailbox_shard *s)
 
 void mailbox_shard__name_topic(struct mailbox_shard *s, struct mailbox_topic *t)
 {
-    struct mailbox_rec_topic r = {t->chain_id, t->created_ms, t->topic_seq, t->chain,
-                                  mailbox_topic_name(t)};
+    struct str tenant = mailbox_tenant_name(t->tenant);
+    struct mailbox_rec_topic r = {
+        t->chain_id,           t->created_ms,
+        t->topic_seq,          t->chain,
+        mailbox_topic_name(t), str_eq_c(tenant, MAILBOX_TENANT_DEFAULT) ? str_of("", 0) : tenant};
     if (t->scope == s->scope)
         return;
     mailbox_shard__wrote(s, mailbox_rec_put_topic(&s->group, t->id, &r), true);
@@ -367,4 +381,6 @@ void mailbox_shard_check(const struct mailbox_shard *s)
     }
     for (int st = MAILBOX_READY; st < MAILBOX_STATES; st++)
         CHECK(by_topic[st] == s->count[st]);
+    CHECK(mailbox_tenants_sum(&s->tenants) == (uint64_t)count[MAILBOX_READY] + count[MAILBOX_DELAYED] +
+                                                  count[MAILBOX_LEASED] + count[MAILBOX_DLQ]);
 }

@@ -21,6 +21,7 @@
 #include "services/mailbox/core/index.h"
 #include "services/mailbox/core/policy.h"
 #include "services/mailbox/core/record.h"
+#include "services/mailbox/core/tenant.h"
 #include "services/mailbox/core/topic.h"
 #include "services/mailbox/core/wheel.h"
 
@@ -122,6 +123,7 @@ struct mailbox_shard {
     uint32_t ids_at;
     struct mailbox_wheel timers, forget;
     struct mailbox_topics topics;
+    struct mailbox_tenants tenants;
     struct mailbox_history history;
     struct mailbox_rec_w group;
     bool must_flush;
@@ -161,12 +163,15 @@ struct mailbox_send {
     struct sha256 payload_hash, attrs_hash;
     struct bytes attrs, payload;
     uint64_t delay_ms, deliver_at_ms; /* one of them, or neither */
+    struct str tenant;                /* of the sender; a topic that it makes is this tenant's */
+    bool over_quota; /* the tenant of the topic may have no further message: a new key is refused */
 };
 enum mailbox_refusal {
     MAILBOX_REFUSED_NOT,
     MAILBOX_REFUSED_MESSAGES,
     MAILBOX_REFUSED_TOPICS,
-    MAILBOX_REFUSED_DISK
+    MAILBOX_REFUSED_DISK,
+    MAILBOX_REFUSED_QUOTA
 };
 struct mailbox_sent {
     bool duplicate; /* then entry is the original: its body decides whether the payload is the same */

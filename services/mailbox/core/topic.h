@@ -14,6 +14,7 @@
 #include "services/mailbox/core/entry.h"
 
 struct mailbox_waiter;
+struct mailbox_tenant;
 
 enum {
     MAILBOX_HARM_DOUBT =
@@ -29,6 +30,7 @@ struct mailbox_topic {
     bool dirty;   /* queued for matching with waiters */
     uint8_t harm; /* MAILBOX_HARM_*, only while a damaged journal is salvaged */
     uint8_t name_len_less_1;
+    struct mailbox_tenant *tenant; /* whose send made it; NULL while nobody has sent to it */
     struct uuid chain_id;
     struct sha256 chain; /* of topic_seq */
     uint64_t topic_seq, created_ms, last_send_ms;

@@ -1,9 +1,11 @@
 /* What others see of a lane: gauges as atomics after every turn, counters as differences, events on the bus. */
 #include "services/mailbox/tasks/worker_internal.h"
+#include "services/mailbox/tenancy.h"
 
 void mailbox_worker__publish(struct mailbox_lane *l)
 {
     const struct mailbox_shard *s = &l->shard;
+    mailbox_tenancy_tell(l);
     for (int st = 0; st < MAILBOX_STATES; st++)
         atomic_store_explicit(&l->count[st], s->count[st], memory_order_relaxed);
     atomic_store_explicit(&l->topics, s->topics.count, memory_order_relaxed);

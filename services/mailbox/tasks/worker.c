@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "services/mailbox/tasks/worker_internal.h"
+#include "services/mailbox/tenancy.h"
 
 enum {
     IDLE_WAIT_MS = 250,
@@ -55,12 +56,17 @@ static void check_duplicate(struct mailbox_lane *l, struct mailbox_send_item *it
 
 static void send_one(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_send_item *it) RT_BLOCKS
 {
+    struct mailbox_quota *taken = mailbox_tenancy_take(l, it);
     it->err = mailbox_shard_send(&l->shard, now, &it->in, &it->sent);
+    mailbox_tenancy_sent(l, it, taken);
     if (it->err == ERR_OK && it->sent.duplicate)
         check_duplicate(l, it);
     else if (it->err == ERR_OK)
         it->has_chain = true;
-    else if (it->err == ERR_BUSY)
+    else if (it->err == ERR_BUSY && it->sent.refusal == MAILBOX_REFUSED_QUOTA) {
+        it->err = ERR_RATE_LIMITED;
+        it->why = MAILBOX_WHY_QUOTA;
+    } else if (it->err == ERR_BUSY)
         it->why = it->sent.refusal == MAILBOX_REFUSED_TOPICS ? MAILBOX_WHY_TOPICS
                   : it->sent.refusal == MAILBOX_REFUSED_DISK ? MAILBOX_WHY_DISK_QUOTA
                                                              : MAILBOX_WHY_MESSAGES;

@@ -177,6 +177,7 @@ static void do_send(struct world *w)
                               .idem_key = str_from_c(k),
                               .corr_id = STR("c"),
                               .topic_hash = &w->hash[topic],
+                              .tenant = topic % 2 ? STR("acme") : STR("default"),
                               .attrs = bytes_of(attrs, 4),
                               .payload = bytes_of_str(str_from_c(pay))};
     if (rng_below(&w->rng, 4) == 0)

@@ -225,6 +225,7 @@ static bool send(struct life *s) RT_BLOCKS
     struct mailbox_send in = {.topic = str_from_c(names[topic]),
                               .idem_key = str_from_c(key),
                               .topic_hash = &s->hash[topic],
+                              .tenant = topic % 2 ? STR("acme") : STR("default"),
                               .attrs = bytes_of(attrs, 4),
                               .payload = bytes_of(s->payload, n),
                               .delay_ms = rng_below(&s->rng, 8) ? 0 : 1 + rng_below(&s->rng, 50)};

@@ -228,6 +228,7 @@ static bool do_send(struct sim *s) RT_BLOCKS
     struct mailbox_send in = {.topic = str_from_c(names[topic]),
                               .idem_key = str_from_c(text),
                               .topic_hash = &s->hash[topic],
+                              .tenant = topic % 2 ? STR("acme") : STR("default"),
                               .attrs = bytes_of(attrs, 4),
                               .payload = bytes_of(payload, (size_t)n)};
     mailbox_dedup_digest(in.topic, in.idem_key, &in.digest);

@@ -190,7 +190,7 @@ static size_t group_1(uint8_t *mem, size_t cap)
 {
     struct mailbox_rec_w w;
     struct mailbox_link l = link_1();
-    struct mailbox_rec_topic t = {chain_id(), UINT64_C(1760292161000), 0, l.prev, TOPIC};
+    struct mailbox_rec_topic t = {chain_id(), UINT64_C(1760292161000), 0, l.prev, TOPIC, {0}};
     uint8_t attrs[64];
     size_t n = attrs_1(attrs);
     struct mailbox_rec_enq q = {.msg_id = l.msg_id,
@@ -208,6 +208,37 @@ static size_t group_1(uint8_t *mem, size_t cap)
     assert_int_equal(mailbox_rec_put_enq(&w, 1, &q), ERR_OK);
     mailbox_rec_seal(&w);
     return w.n;
+}
+
+static void a_topics_record_names_its_tenant_when_it_is_not_the_default(void **state)
+{
+    (void)state;
+    static const char *const tenants[] = {
+        "", "a", "acme-and-sons", "0123456789012345678901234567890123456789012345678901234567890ab"};
+    uint8_t mem[1024];
+    for (size_t i = 0; i < sizeof tenants / sizeof *tenants; i++) {
+        struct mailbox_rec_topic t = {chain_id(), 1, 7, link_1().prev, TOPIC, str_from_c(tenants[i])};
+        struct mailbox_rec_w w;
+        struct mailbox_rec r;
+        size_t at = 0;
+        mailbox_rec_w_init(&w, mem, sizeof mem);
+        assert_int_equal(mailbox_rec_put_topic(&w, 3, &t), ERR_OK);
+        mailbox_rec_seal(&w);
+        assert_int_equal(mailbox_rec_next(bytes_of(mem, w.n), &at, &r), ERR_OK);
+        assert_true(str_eq(r.topic.tenant, t.tenant) && str_eq(r.topic.name, TOPIC));
+        assert_int_equal(r.topic.last_seq, 7);
+        if (t.tenant.n == 0)
+            continue;
+        uint8_t *length =
+            mem + MAILBOX_REC_HEAD + 66 + TOPIC.n; /* a tenant that does not end where the record does */
+        assert_int_equal(*length, t.tenant.n);
+        static const uint8_t wrong[] = {0, MAILBOX_TENANT_MAX + 1, 255};
+        for (size_t k = 0; k < sizeof wrong; k++) {
+            *length = wrong[k];
+            at = 0;
+            assert_int_equal(mailbox_rec_next_trusted(bytes_of(mem, w.n), &at, &r), ERR_CORRUPT);
+        }
+    }
 }
 
 static void the_first_group_and_its_frame_are_as_published(void **state)
@@ -353,6 +384,7 @@ int main(void)
         cmocka_unit_test(attributes_are_sorted_and_hashed),
         cmocka_unit_test(the_chain_is_as_published),
         cmocka_unit_test(a_settle_record_is_as_published),
+        cmocka_unit_test(a_topics_record_names_its_tenant_when_it_is_not_the_default),
         cmocka_unit_test(the_first_group_and_its_frame_are_as_published),
         cmocka_unit_test(every_record_kind_reads_back_as_written),
         cmocka_unit_test(any_flipped_bit_of_a_record_is_found),

@@ -63,6 +63,38 @@ static void a_reload_keeps_the_levels_and_lifts_what_is_gone(void **state)
     mailbox_quotas_fini(&q);
 }
 
+static void as_many_messages_as_a_line_says_have_a_place(void **state)
+{
+    (void)state;
+    static struct mailbox_quotas q;
+    const char *before[] = {"a max_messages=3", "b send_rate=64"}, *after[] = {"b send_rate=64"};
+    char why[200];
+    mailbox_quotas_init(&q);
+    assert_false(mailbox_quotas_count_messages(&q));
+    assert_int_equal(mailbox_quotas_set(&q, before, 2, why), ERR_OK);
+    assert_true(mailbox_quotas_count_messages(&q));
+    struct mailbox_quota *a = mailbox_quotas_find(&q, STR("a")), *b = mailbox_quotas_find(&q, STR("b"));
+    assert_null(mailbox_quotas_find(&q, STR("c")));
+    for (int i = 0; i < 3; i++)
+        assert_true(mailbox_quota_take_place(a));
+    assert_false(mailbox_quota_take_place(a));
+    assert_false(mailbox_quota_take_place(a)); /* a refusal takes none */
+    mailbox_quota_give_places(a, 1);
+    assert_true(mailbox_quota_take_place(a));
+    mailbox_quota_give_places(a, -5); /* a shard came with five */
+    mailbox_quota_give_places(a, 5);
+    assert_false(mailbox_quota_take_place(a));
+    for (int i = 0; i < 1000; i++)
+        assert_true(mailbox_quota_take_place(b));
+    assert_int_equal(mailbox_quotas_set(&q, after, 1, why), ERR_OK); /* the limit goes, the count stays */
+    assert_false(mailbox_quotas_count_messages(&q));
+    assert_true(mailbox_quota_take_place(a));
+    assert_int_equal(mailbox_quotas_set(&q, before, 2, why), ERR_OK);
+    assert_ptr_equal(mailbox_quotas_find(&q, STR("a")), a);
+    assert_false(mailbox_quota_take_place(a));
+    mailbox_quotas_fini(&q);
+}
+
 static void a_bad_line_is_refused_by_name(void **state)
 {
     (void)state;
@@ -82,6 +114,7 @@ int main(void)
         cmocka_unit_test(a_tenant_sends_what_its_line_allows_and_others_what_they_like),
         cmocka_unit_test(a_refusal_takes_nothing),
         cmocka_unit_test(a_reload_keeps_the_levels_and_lifts_what_is_gone),
+        cmocka_unit_test(as_many_messages_as_a_line_says_have_a_place),
         cmocka_unit_test(a_bad_line_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
