@@ -7,7 +7,6 @@
 #include <jansson.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,19 +66,12 @@ static struct queue *queue_named(struct reading *r, struct str name)
     return q;
 }
 
-static void add_words(char *list, size_t room, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static void add_words(char *list, size_t room, const char *format, ...)
+/* "x, y open": one more pair of words on a list. */
+static void add_words(char *list, size_t room, struct str what, const char *state)
 {
     size_t n = strlen(list);
-    va_list ap;
-    if (n + 2 >= room)
-        return;
-    if (n)
-        n += (size_t)snprintf(list + n, room - n, ", ");
-    va_start(ap, format);
-    vsnprintf(list + n, room - n, format, ap);
-    va_end(ap);
+    if (n + 2 < room)
+        snprintf(list + n, room - n, "%s%.*s %s", n ? ", " : "", STR_ARG(what), state);
 }
 
 static struct str either(const struct obs_prom_sample *s, const char *name, const char *other)
@@ -88,30 +80,34 @@ static struct str either(const struct obs_prom_sample *s, const char *name, cons
     return value.n ? value : obs_prom_label(s, other);
 }
 
+/* The member of a queue that a metric counts, or NULL. */
+static double *member_of(struct queue *q, struct str metric)
+{
+    if (str_eq_c(metric, "queue_depth"))
+        return &q->depth;
+    if (str_eq_c(metric, "queue_capacity"))
+        return &q->capacity;
+    if (str_eq_c(metric, "queue_rejected_total"))
+        return &q->refused;
+    return str_eq_c(metric, "queue_dropped_total") ? &q->dropped : NULL;
+}
+
 static void read_sample(struct reading *r, const struct obs_prom_sample *s)
 {
-    static const struct {
-        const char *metric;
-        size_t member;
-    } members[] = {{"queue_depth", offsetof(struct queue, depth)},
-                   {"queue_capacity", offsetof(struct queue, capacity)},
-                   {"queue_rejected_total", offsetof(struct queue, refused)},
-                   {"queue_dropped_total", offsetof(struct queue, dropped)}};
-    for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
-        if (!str_eq_c(s->name, members[i].metric))
-            continue;
+    struct queue none;
+    if (member_of(&none, s->name)) {
         struct queue *q = queue_named(r, either(s, "queue", "q"));
         if (q)
-            *(double *)((char *)q + members[i].member) += s->value;
+            *member_of(q, s->name) += s->value;
         return;
     }
     bool counted = str_eq_c(s->name, "breaker_state"), flag = str_eq_c(s->name, "edge_breaker_open");
     if (!counted && !flag)
         return;
-    struct str target = flag ? obs_prom_label(s, "origin") : either(s, "target", "svc");
     r->breaker_count++;
     if (s->value > 0)
-        add_words(r->breakers, sizeof r->breakers, "%.*s %s", STR_ARG(target),
+        add_words(r->breakers, sizeof r->breakers,
+                  flag ? obs_prom_label(s, "origin") : either(s, "target", "svc"),
                   counted && s->value < 2 ? "half-open" : "open");
 }
 
@@ -136,7 +132,7 @@ static void read_topology(struct reading *r, const json_t *topology)
         r->tasks++;
         r->restarts += client_int(entry, "restarts");
         if (strcmp(client_str(entry, "state"), "running") != 0)
-            add_words(r->not_running, sizeof r->not_running, "%s: %s", client_str(entry, "name"),
+            add_words(r->not_running, sizeof r->not_running, str_from_c(client_str(entry, "name")),
                       client_str(entry, "state"));
     }
 }
@@ -211,9 +207,9 @@ static double queue_rate(const struct reading *last, const struct queue *q, doub
 static void fill_bar(char out[3 * BAR + 1], double depth, double capacity)
 {
     int full = capacity > 0 ? (int)((depth * BAR + capacity - 1) / capacity) : 0;
-    out[0] = 0;
+    size_t n = 0;
     for (int i = 0; i < BAR; i++)
-        strcat(out, i < full ? "█" : "·");
+        n += (size_t)snprintf(out + n, 3 * BAR + 1 - n, "%s", i < full ? "█" : "·");
 }
 
 static void cell_ms(struct table *t, double ms)

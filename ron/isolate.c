@@ -152,7 +152,7 @@ static int stop_one(struct child *c)
             c->pid = 0;
             return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? CMD_OK : CMD_FAILED;
         }
-        struct timespec pause = {0, 10 * 1000000};
+        struct timespec pause = {0, 10 * 1000000L};
         sigset_t set;
         sigemptyset(&set);
         sigaddset(&set, SIGTERM);
@@ -196,7 +196,7 @@ static int refusal(struct child *children, size_t n)
 /* Until every service has started, one has refused to, or a signal says that it is enough. */
 static int await_all(struct child *children, size_t n, const sigset_t *set, bool *out_stop)
 {
-    struct timespec tick = {0, TICK_MS * 1000000};
+    struct timespec tick = {0, TICK_MS * 1000000L};
     for (int64_t until = now_ms() + UP_WAIT_MS; now_ms() < until;) {
         size_t up = 0;
         while (up < n && is_up(&children[up]))
@@ -233,7 +233,7 @@ static void watch(const struct cmd_global *g, bool quiet, struct child *children
                   const sigset_t *set)
 {
     for (;;) {
-        struct timespec tick = {0, 50 * 1000000};
+        struct timespec tick = {0, 50 * 1000000L};
         int got = sigtimedwait(set, NULL, &tick);
         if (got == SIGTERM || got == SIGINT)
             return;

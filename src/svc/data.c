@@ -126,7 +126,7 @@ static enum err ensure_tokens(struct svc_data *d, const char **out_why)
                     where.reason ? where.reason : err_title(e));
     for (size_t i = 0; e == ERR_OK && i < sizeof tokens / sizeof tokens[0]; i++) {
         char path[PATH_MAX];
-        struct caveats c;
+        struct caveats c = {0};
         snprintf(path, sizeof path, "%s/%s", d->root, tokens[i].file);
         caveats_make(&c, tokens[i].aud, tokens[i].op, now_ms);
         e = auth_token_file_ensure(path, keys, c.list, 3, now_ms);
@@ -230,7 +230,7 @@ static enum err read_or_mint(const struct svc_data *d, const char *service, stru
     snprintf(path, sizeof path, "%s/%s", d->root, row->file);
     if (!d->memory_keys)
         return auth_token_file_read(path, out);
-    struct caveats c;
+    struct caveats c = {0};
     size_t bad;
     caveats_make(&c, row->aud, row->op, clock_wall_ms(clock_real()));
     return auth_mint(d->memory_keys, (struct str){0}, c.list, 3, out, &bad);
