@@ -365,6 +365,14 @@ static enum err on_row(void *ctx, const struct store_frame *f) RT_BLOCKS
     return ERR_SAFE_MODE;
 }
 
+/* How far PostgreSQL is, for those who look at the metrics: not worth an error. */
+static void see_head(struct ledger *l) RT_BLOCKS
+{
+    struct store_pg_head pg;
+    if (store_pg_stream_head(l->replica->db, l->set.replica_stream, in_time(l), &pg) == ERR_OK)
+        atomic_store(&l->replica->seen_group, pg.group_no);
+}
+
 /* Rows behind our head. *out_all: there were none. We are as new as the moment of a question whose answer was complete. */
 static enum err follow(struct ledger *l, bool *out_all) RT_BLOCKS
 {
@@ -382,7 +390,9 @@ static enum err follow(struct ledger *l, bool *out_all) RT_BLOCKS
         return err;
     *out_all = n == 0;
     x->more = rest;
-    if (!rest)
+    if (rest)
+        see_head(l);
+    else
         atomic_store(&x->in_step_ns, asked_ns);
     if (atomic_load(&x->seen_group) < l->next_group - 1)
         atomic_store(&x->seen_group, l->next_group - 1);
@@ -550,13 +560,16 @@ static enum err renew(struct ledger *l) RT_BLOCKS
 {
     struct ledger_replica *x = l->replica;
     uint64_t epoch = atomic_load(&x->epoch);
-    if (now_ns(l) - x->renewed_ns < l->set.replica_lease_ms * 1000000 / 3)
+    bool asked = atomic_load(&x->want_take_over); /* told to write: is it still ours? */
+    if (!asked && now_ns(l) - x->renewed_ns < l->set.replica_lease_ms * 1000000 / 3)
         return ERR_OK;
     enum err err =
         store_pg_lease_renew(x->db, l->set.replica_stream, epoch, l->set.replica_lease_ms, in_time(l));
     if (err == ERR_OK) {
         x->renewed_ns = now_ns(l);
         atomic_store(&x->in_step_ns, x->renewed_ns);
+        if (asked)
+            atomic_store(&x->want_take_over, false);
         return ERR_OK;
     }
     if (err == ERR_FENCED) {
@@ -567,13 +580,15 @@ static enum err renew(struct ledger *l) RT_BLOCKS
             snprintf(text, sizeof text, "epoch %llu is over, %.60s writes in epoch %llu",
                      (unsigned long long)epoch, lease.holder, (unsigned long long)lease.epoch);
         }
+        if (l->m[LEDGER_M_replica_fenced] != NULL)
+            obs_counter_inc(obs_counter(l->m[LEDGER_M_replica_fenced]));
         ledger_enter_safe_mode(l, CAUSE_FENCED, text);
         return ERR_OK;
     }
     return err;
 }
 
-/* Fenced, or in safe mode for another reason: nothing to do but to know who writes, for those who ask. */
+/* Fenced, or in safe mode for another reason: nothing to do but to know who writes and how far, for those who ask. */
 static enum err look_on(struct ledger *l) RT_BLOCKS
 {
     struct ledger_replica *x = l->replica;
@@ -585,6 +600,7 @@ static enum err look_on(struct ledger *l) RT_BLOCKS
         return err;
     x->looked_ns = now_ns(l);
     note_lease(l, &lease);
+    see_head(l);
     return ERR_OK;
 }
 

@@ -21,6 +21,7 @@ struct replica_sink {
     char stream[65];
     uint64_t epoch;
     bool fenced;
+    bool unknown;       /* the row of this append was sent, and nobody said what became of it */
     _Atomic bool stuck; /* relaxed: for the health task */
     struct buf plain, body;
     struct rt_backoff backoff;
@@ -100,6 +101,7 @@ static enum err attempt(struct replica_sink *x, const struct store_frame *f) RT_
     enum err e = look(x, f, by);
     if (e != ERR_NOT_FOUND)
         return e;
+    x->unknown = true;
     e = store_pg_append_send(x->cfg.pg, x->stream, f, buf_bytes(&x->body), by);
     return e == ERR_OK ? store_pg_append_finish(x->cfg.pg, by) : e;
 }
@@ -118,9 +120,10 @@ static enum err settle(struct replica_sink *x, const struct store_frame *f, enum
         if (!first)
             e = rest(rt_backoff_next_ms(&x->backoff));
         first = false;
+        bool unknown = x->unknown;
         if (e != ERR_CANCELED)
             e = attempt(x, f);
-        if (e == ERR_OK)
+        if (e == ERR_OK && unknown)
             obs_counter_inc(x->cfg.resolved_total);
     }
     atomic_store_explicit(&x->stuck, false, memory_order_relaxed);
@@ -145,9 +148,9 @@ static enum err replica_append(struct store_sink *s, const struct store_frame *f
         return e;
     int64_t began = os_now_ns();
     struct deadline by = deadline_in_ms(x->cfg.timeout_ms);
-    enum err sent = store_pg_connected(x->cfg.pg)
-                        ? store_pg_append_send(x->cfg.pg, x->stream, &row, buf_bytes(&x->body), by)
-                        : ERR_DISCONNECTED;
+    x->unknown = store_pg_connected(x->cfg.pg);
+    enum err sent = x->unknown ? store_pg_append_send(x->cfg.pg, x->stream, &row, buf_bytes(&x->body), by)
+                               : ERR_DISCONNECTED;
     struct store_pos pos;
     e = store_sink_append(x->cfg.local, f, parts, n_parts, &pos);
     if (e != ERR_OK)

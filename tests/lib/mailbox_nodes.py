@@ -86,12 +86,13 @@ class Node(Program):
 
 
 class Rig:
-    def __init__(self, names=("a", "b"), lease="1s", flags=(), shards=4, start=None, proxies=False, nets=None):
+    def __init__(self, names=("a", "b"), lease="1s", flags=(), shards=4, start=None, proxies=False, nets=None, pg=None):
         self.dir = tempfile.mkdtemp(prefix="ron-nodes-", dir="/tmp")
         os.chmod(self.dir, 0o711)
-        self.lease, self.shards, self.nodes, self.pg, self.load, self.nets = lease, shards, [], None, None, nets
+        self.lease, self.shards, self.nodes, self.pg, self.load, self.nets = lease, shards, [], pg, None, nets
+        self.own_pg = pg is None
         try:
-            self.pg = Postgres(os.path.join(self.dir, "pg"), nets)
+            self.pg = pg or Postgres(os.path.join(self.dir, "pg"), nets)
             self.nodes = [Node(self, name, *flags) for name in names]
             for n in self.nodes if proxies else []:
                 n.proxies = [Proxy(self.pg.port + i) for i in range(3)]
@@ -211,7 +212,7 @@ class Rig:
                 n.process = None
             for p in n.proxies:
                 p.ended = True
-        if self.pg:
+        if self.pg and self.own_pg:
             self.pg.stop()
         shutil.rmtree(self.dir, ignore_errors=True)
 

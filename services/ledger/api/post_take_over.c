@@ -1,4 +1,5 @@
-/* POST /admin/take-over: this copy becomes the writer now, whoever holds the lease. Answered when it has. */
+/* POST /admin/take-over: this copy becomes the writer now, whoever holds the lease. Answered when it has; one that takes itself for
+ * the writer asks PostgreSQL first whether it still is. */
 #include "base/json_write.h"
 #include "rt/task.h"
 #include "services/ledger/api/api.h"
@@ -30,11 +31,14 @@ static void run(struct ledger_service *s, struct ledger_read *r)
 {
     struct net_req *rq = r->door;
     struct ledger *l = s->l;
+    enum ledger_role now = ledger_replica_role(l);
+    if (now == ROLE_STANDBY || now == ROLE_WRITER)
+        atomic_store(&l->replica->want_take_over, true);
     for (struct deadline by = deadline_in_ms(WAIT_MS); !deadline_passed(by); ledger_nap()) {
         if (rt_task_current() != NULL && rt_task_stopping(rt_task_current()))
             break;
         enum ledger_role role = ledger_replica_role(l);
-        if (role == ROLE_WRITER) {
+        if (role == ROLE_WRITER && !atomic_load(&l->replica->want_take_over)) {
             answer(s, rq);
             return;
         }
@@ -60,10 +64,6 @@ void ledger_admin_take_over(struct net_req *rq, void *ctx)
     struct ledger_read *r = arena_alloc(net_req_arena(rq), sizeof *r);
     if (r != NULL)
         *r = (struct ledger_read){run, rq};
-    if (r == NULL || rt_chan_try_send(s->l->admin, r) != ERR_OK) {
+    if (r == NULL || rt_chan_try_send(s->l->admin, r) != ERR_OK)
         net_reply_problem(rq, ERR_BUSY, "admin queue is full");
-        return;
-    }
-    if (ledger_replica_role(s->l) == ROLE_STANDBY)
-        atomic_store(&s->l->replica->want_take_over, true);
 }
