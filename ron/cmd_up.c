@@ -2,7 +2,9 @@
  * ron up: all services in one process with embedded defaults.
  *
  * Start order is that of services.def (the ledger first), drain order the reverse. Wallet and rewarder reach the
- * ledger by direct call: the client that the ledger makes is handed to them as their wiring.
+ * ledger by direct call: the client that the ledger makes is handed to them as their wiring. So when the ledger asks to be
+ * opened again (a writer that another copy has replaced, replica.rejoin), they are closed before it and opened after it; the
+ * others do not notice.
  */
 #include <limits.h>
 #include <poll.h>
@@ -27,22 +29,25 @@ struct up {
     struct ledger_client *clients[SERVICES_MAX]; /* in-process ledger client of that service, or NULL */
     size_t count;
     int64_t started_ns;
+    bool verbose;
+    struct svc_host_pause pause;
 };
 
-static int start_one(struct cmd_ctx *ctx, struct up *up, const struct svc_def *def)
+/* On failure a service that was opened is still there, for drain_all. */
+static enum err start_one(struct up *up, size_t i)
 {
-    size_t i = up->count++;
+    const struct svc_def *def = ron_services[i];
     struct svc_options opt = {.data = up->data,
                               .config_file = up->global->config,
                               .base_port = up->global->base_port,
-                              .quiet = !cmd_switch(ctx, "verbose"),
+                              .quiet = !up->verbose,
                               .wiring = up_wire(def, up->services[0], up->data, &up->clients[i])};
     enum err e = svc_open(def, &opt, &up->services[i]);
     if (e == ERR_OK)
         e = svc_start(up->services[i]);
-    if (e != ERR_OK)
-        return cmd_fail(ctx, e == ERR_BAD_REQUEST ? CMD_USAGE : CMD_FAILED, "%s", svc_last_error());
-    return CMD_OK;
+    if (e == ERR_OK)
+        svc_host_may_reopen(up->services[i]);
+    return e;
 }
 
 static void bold(const struct up *up, const char *text)
@@ -164,6 +169,15 @@ static void reload_all(struct up *up)
     fflush(stdout);
 }
 
+RT_BLOCKS
+static void close_one(struct up *up, size_t i)
+{
+    svc_close(up->services[i]);
+    up_unwire(up->clients[i]);
+    up->services[i] = NULL;
+    up->clients[i] = NULL;
+}
+
 /* In reverse. One who never saw it up has been told why and need not hear how it went down. */
 RT_BLOCKS
 static int drain_all(struct up *up, bool aloud)
@@ -174,7 +188,11 @@ static int drain_all(struct up *up, bool aloud)
     fflush(stdout);
     for (size_t i = up->count; i-- > 0;) {
         int64_t began = clock_mono_ns(clock_real());
-        const char *name = svc_def(up->services[i])->name;
+        const char *name = ron_services[i]->name;
+        if (up->services[i] == NULL) { /* it did not come up, or not again */
+            close_one(up, i);
+            continue;
+        }
         int result = svc_drain(up->services[i]);
         if (aloud)
             printf(" %s%s (%.0f ms)", name, result ? " ABORTED" : "",
@@ -182,9 +200,7 @@ static int drain_all(struct up *up, bool aloud)
         fflush(stdout);
         if (result)
             status = CMD_FAILED;
-        svc_close(up->services[i]);
-        up->services[i] = NULL;
-        up_unwire(up->clients[i]);
+        close_one(up, i);
     }
     if (aloud)
         puts(status == CMD_OK ? "\nron: stopped, nothing was aborted"
@@ -192,10 +208,75 @@ static int drain_all(struct up *up, bool aloud)
     return status;
 }
 
+/* The ledger is the one that others in the process hold on to: those with a client of it go and come with it. */
+static bool goes_with(const struct up *up, size_t i, size_t which)
+{
+    return i == which || (which == 0 && up->clients[i] != NULL);
+}
+
+/* Opens what is closed, in order; after a failure the next attempt goes on where this one ended. */
+static enum err open_closed(void *ctx) RT_BLOCKS
+{
+    struct up *up = ctx;
+    for (size_t i = 0; i < up->count; i++) {
+        if (up->services[i] != NULL)
+            continue;
+        enum err e = start_one(up, i);
+        if (e != ERR_OK) {
+            fprintf(stderr, "ron: %s\n", svc_last_error());
+            close_one(up, i);
+            return e;
+        }
+    }
+    return ERR_OK;
+}
+
+RT_BLOCKS
+static enum svc_host_again reopen(struct up *up, size_t which)
+{
+    printf("ron: %s is opened again, and who calls it\n", ron_services[which]->name);
+    fflush(stdout);
+    for (size_t i = up->count; i-- > 0;) {
+        if (!goes_with(up, i, which))
+            continue;
+        if (svc_drain(up->services[i]) != 0)
+            fprintf(stderr, "ron: %s did not finish in time\n", ron_services[i]->name);
+        close_one(up, i);
+    }
+    enum svc_host_again again = svc_host_open_again(&up->pause, open_closed, up);
+    if (again == SVC_HOST_BACK)
+        printf("ron: %s is back\n", ron_services[which]->name);
+    fflush(stdout);
+    return again;
+}
+
+/* Until a signal says that it is enough, or a service did not come up again. */
+RT_BLOCKS
+static int serve(struct up *up)
+{
+    svc_host_pause_init(&up->pause);
+    for (;;) {
+        enum svc_host_event event = svc_host_wait(SVC_HOST_LOOK_MS);
+        if (event == SVC_HOST_DRAIN)
+            return CMD_OK;
+        if (event == SVC_HOST_RELOAD)
+            reload_all(up);
+        for (size_t i = 0; i < up->count; i++) {
+            if (!svc_host_wants_reopen(up->services[i]))
+                continue;
+            enum svc_host_again again = reopen(up, i);
+            if (again != SVC_HOST_BACK)
+                return again == SVC_HOST_ENDED ? CMD_OK : CMD_FAILED;
+        }
+    }
+}
+
 RT_BLOCKS
 static int run_up(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    struct up up = {.global = cmd_global(ctx), .started_ns = clock_mono_ns(clock_real())};
+    struct up up = {.global = cmd_global(ctx),
+                    .started_ns = clock_mono_ns(clock_real()),
+                    .verbose = cmd_switch(ctx, "verbose")};
     const char *why = "";
     (void)argc;
     (void)argv;
@@ -207,18 +288,20 @@ static int run_up(struct cmd_ctx *ctx, int argc, char **argv)
     svc_host_block_signals();
     if (svc_data_open(up.global->data, up.global->amnesia, SVC_DATA_WHOLE, &up.data, &why) != ERR_OK)
         return cmd_fail(ctx, CMD_FAILED, "%s", why);
-    for (size_t i = 0; i < ron_service_count && status == CMD_OK; i++)
-        status = start_one(ctx, &up, ron_services[i]);
-    if (status == CMD_OK) {
+    enum err e = ERR_OK;
+    for (size_t i = 0; i < ron_service_count && e == ERR_OK; i++) {
+        up.count++;
+        e = start_one(&up, i);
+    }
+    if (e == ERR_OK) {
         await_ready(&up);
         print_screen(&up);
-        enum svc_host_event event;
-        while ((event = svc_host_wait(1000)) != SVC_HOST_DRAIN)
-            if (event == SVC_HOST_RELOAD)
-                reload_all(&up);
+        status = serve(&up);
         svc_host_second_signal_ends();
+    } else {
+        status = cmd_fail(ctx, e == ERR_BAD_REQUEST ? CMD_USAGE : CMD_FAILED, "%s", svc_last_error());
     }
-    int drained = drain_all(&up, status == CMD_OK);
+    int drained = drain_all(&up, e == ERR_OK);
     svc_data_close(up.data);
     return status == CMD_OK ? drained : status;
 }

@@ -14,12 +14,11 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "rt/backoff.h"
 #include "svc/host.h"
 #include "svc/internal.h"
 #include "svc/svc.h"
 
-enum { LOOK_MS = 250, REOPEN_FOR_MS = 60000 };
+enum { REOPEN_FOR_MS = 60000 };
 
 void svc_host_block_signals(void)
 {
@@ -78,8 +77,18 @@ bool svc_ask_reopen(struct svc *s)
 {
     if (!atomic_load(&s->may_reopen))
         return false;
-    atomic_store(&s->reopen, true); /* pairs with serve() */
+    atomic_store(&s->reopen, true); /* pairs with svc_host_wants_reopen() */
     return true;
+}
+
+void svc_host_may_reopen(struct svc *s)
+{
+    atomic_store(&s->may_reopen, true);
+}
+
+bool svc_host_wants_reopen(const struct svc *s)
+{
+    return atomic_load(&s->reopen);
 }
 
 static enum err bring_up(const struct svc_def *def, const struct svc_options *opt,
@@ -94,7 +103,7 @@ static enum err bring_up(const struct svc_def *def, const struct svc_options *op
         svc_close(s);
         return e;
     }
-    atomic_store(&s->may_reopen, true);
+    svc_host_may_reopen(s);
     *out = s;
     return ERR_OK;
 }
@@ -111,8 +120,8 @@ static void reload(struct svc *s)
 /* Until a signal says that it is enough (false), or the service wants to be opened again (true). */
 static bool serve(struct svc *s)
 {
-    while (!atomic_load(&s->reopen)) {
-        enum svc_host_event event = svc_host_wait(LOOK_MS);
+    while (!svc_host_wants_reopen(s)) {
+        enum svc_host_event event = svc_host_wait(SVC_HOST_LOOK_MS);
         if (event == SVC_HOST_DRAIN)
             return false;
         if (event == SVC_HOST_RELOAD)
@@ -121,52 +130,64 @@ static bool serve(struct svc *s)
     return true;
 }
 
-/* NULL: told to end meanwhile (*out_status 0), or it did not come up again (1). */
-static struct svc *open_again(const struct svc_def *def, const struct svc_options *opt,
-                              struct rt_backoff *pause, int *out_status) RT_BLOCKS
+void svc_host_pause_init(struct svc_host_pause *p)
+{
+    rt_backoff_init(&p->backoff, &(struct rt_backoff_spec){100, 400, 5000, 0}, rng_secure_u64());
+    p->since_ns = clock_mono_ns(clock_real());
+}
+
+enum svc_host_again svc_host_open_again(struct svc_host_pause *p, enum err (*bring_up_fn)(void *ctx),
+                                        void *ctx)
 {
     const struct clock *c = clock_real();
-    struct svc *s = NULL;
-    int64_t until_ns = clock_mono_ns(c) + INT64_C(1000000) * REOPEN_FOR_MS;
+    int64_t long_ns = INT64_C(1000000) * REOPEN_FOR_MS, began_ns = clock_mono_ns(c);
+    if (began_ns - p->since_ns > long_ns)
+        rt_backoff_reset(&p->backoff); /* it was well in between */
     do {
-        if (svc_host_wait((int)rt_backoff_next_ms(pause)) == SVC_HOST_DRAIN) {
-            *out_status = 0;
-            return NULL;
+        if (svc_host_wait((int)rt_backoff_next_ms(&p->backoff)) == SVC_HOST_DRAIN)
+            return SVC_HOST_ENDED;
+        if (bring_up_fn(ctx) == ERR_OK) {
+            p->since_ns = clock_mono_ns(c);
+            return SVC_HOST_BACK;
         }
-        if (bring_up(def, opt, &s) == ERR_OK)
-            return s;
-    } while (clock_mono_ns(c) < until_ns);
-    *out_status = 1;
-    return NULL;
+    } while (clock_mono_ns(c) - began_ns < long_ns);
+    return SVC_HOST_IN_VAIN;
+}
+
+struct alone {
+    const struct svc_def *def;
+    const struct svc_options *opt;
+    struct svc *s;
+};
+
+static enum err alone_up(void *ctx) RT_BLOCKS
+{
+    struct alone *a = ctx;
+    return bring_up(a->def, a->opt, &a->s);
 }
 
 int svc_run(const struct svc_def *def, const struct svc_options *opt)
 {
-    struct svc *s = NULL;
-    struct rt_backoff pause;
-    int status = 0;
-    rt_backoff_init(&pause, &(struct rt_backoff_spec){100, 400, 5000, 0}, rng_secure_u64());
+    struct alone a = {def, opt, NULL};
+    struct svc_host_pause pause;
     svc_host_block_signals();
-    enum err e = bring_up(def, opt, &s);
+    enum err e = alone_up(&a);
     if (e != ERR_OK)
         return e == ERR_SYNTAX || e == ERR_RANGE || e == ERR_BAD_REQUEST ? 2 : 1;
     if (opt->ready_fd > 0 && write(opt->ready_fd, "", 1) == 1)
         close(opt->ready_fd);
-    int64_t since_ns = clock_mono_ns(clock_real());
-    while (serve(s)) {
-        obs_log(svc_log(s), OBS_INFO, "reopen", OBS_END);
-        if (svc_drain(s) != 0)
-            obs_log(svc_log(s), OBS_WARN, "reopen_aborted_something", OBS_END);
-        svc_close(s);
-        if (clock_mono_ns(clock_real()) - since_ns > INT64_C(1000000) * REOPEN_FOR_MS)
-            rt_backoff_reset(&pause); /* it was well in between */
-        s = open_again(def, opt, &pause, &status);
-        if (s == NULL)
-            return status;
-        since_ns = clock_mono_ns(clock_real());
+    svc_host_pause_init(&pause);
+    while (serve(a.s)) {
+        obs_log(svc_log(a.s), OBS_INFO, "reopen", OBS_END);
+        if (svc_drain(a.s) != 0)
+            obs_log(svc_log(a.s), OBS_WARN, "reopen_aborted_something", OBS_END);
+        svc_close(a.s);
+        enum svc_host_again again = svc_host_open_again(&pause, alone_up, &a);
+        if (again != SVC_HOST_BACK)
+            return again == SVC_HOST_ENDED ? 0 : 1;
     }
     svc_host_second_signal_ends();
-    status = svc_drain(s);
-    svc_close(s);
+    int status = svc_drain(a.s);
+    svc_close(a.s);
     return status;
 }

@@ -136,8 +136,8 @@ int svc_run(const struct svc_def *def, const struct svc_options *opt) RT_BLOCKS;
 
 /*
  * A service that can go on only from what is on the disk asks to be drained, closed and opened anew: any thread, once is enough.
- * svc_run() does so, with a growing pause before each attempt, and gives up (exit code 1) when a minute of them did not help. False:
- * this host does not, because others in the same process hold on to the service (`ron up`).
+ * svc_run() and `ron up` (which closes and opens those that call it, too) do so, with a growing pause before each attempt, and give
+ * up (exit code 1) when a minute of them did not help. False: this host does not listen.
  */
 bool svc_ask_reopen(struct svc *s);
 

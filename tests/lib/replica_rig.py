@@ -168,11 +168,17 @@ class Ledger(Program):
         self.log = os.path.join(rig.dir, name + ".log")
         self.process = None
 
+    def settings(self):
+        return ("--replica.dsn=" + self.dsn, "--replica.node=" + self.name, "--replica.lease=" + self.rig.lease, "--replica.timeout=2s", *self.flags)
+
+    def program(self):
+        """Its command, and the environment."""
+        return [RON, "ledger", "--data", self.data, "--base-port", str(self.base), *self.settings()], os.environ
+
     def start(self, wait=True):
+        command, env = self.program()
         with open(self.log, "a") as out:
-            self.process = subprocess.Popen(
-                [*(self.rig.nets.enter(self.name) if self.rig.nets else []), RON, "ledger", "--data", self.data, "--base-port", str(self.base), "--replica.dsn=" + self.dsn, "--replica.node=" + self.name,
-                 "--replica.lease=" + self.rig.lease, "--replica.timeout=2s", *self.flags], stdout=out, stderr=out)
+            self.process = subprocess.Popen([*(self.rig.nets.enter(self.name) if self.rig.nets else []), *command], stdout=out, stderr=out, env=env)
         if wait:
             until(f"{self.name} is ready", self.ready)
         return self
@@ -218,6 +224,15 @@ class Ledger(Program):
         headers = dict(r.getheaders())
         c.close()
         return r.status, json.loads(data) if data[:1] in (b"{", b"[") else data, headers
+
+
+class Up(Ledger):
+    """The ledger of a `ron up`, beside all the other services."""
+
+    def program(self):
+        keys = (s.removeprefix("--").split("=", 1) for s in self.settings())
+        return ([RON, "up", "--verbose", "--data", self.data, "--base-port", str(self.base)],
+                {**os.environ, **{"RON_LEDGER_" + k.replace(".", "_").upper(): v for k, v in keys}})
 
 
 class Client(threading.Thread):
@@ -294,10 +309,10 @@ class Client(threading.Thread):
 
 
 class Rig:
-    def __init__(self, lease="2s", clients=4, batch=8, proxies=False, flags=(), small_disk=None, before=None, nets=None):
+    def __init__(self, lease="2s", clients=4, batch=8, proxies=False, flags=(), small_disk=None, before=None, nets=None, kind=Ledger):
         self.dir = tempfile.mkdtemp(prefix="ron-replica-", dir="/tmp")
         os.chmod(self.dir, 0o711)
-        self.lease = lease
+        self.lease, self.kind = lease, kind
         self.nets = nets  # netns.Nets: every server and every ledger on a machine of its own, so to speak
         self.stopping = False
         self.last_ack = 0.0
@@ -323,7 +338,7 @@ class Rig:
             if proxies:
                 self.proxies[name] = [Proxy(self.pg.port + i) for i in range(3)]
                 dsn = "host=127.0.0.1,127.0.0.1,127.0.0.1 port=" + ",".join(str(p.port) for p in self.proxies[name]) + " dbname=ron user=ron"
-            self.ledgers.append(Ledger(self, name, dsn, *flags))
+            self.ledgers.append(self.kind(self, name, dsn, *flags))
         a, b = self.ledgers
         if before:
             before(self)

@@ -26,7 +26,7 @@ static bool rejoin(struct ledger_service *s)
     bool heard = svc_ask_reopen(s->svc);
     obs_log(
         l->deps.log, heard ? OBS_INFO : OBS_WARN, "rejoin",
-        OBS_STR("how", heard ? "opening again as a standby" : "restart the process: it hosts others too"),
+        OBS_STR("how", heard ? "opening again as a standby" : "restart the process: nobody in it can"),
         OBS_END);
     return true;
 }
