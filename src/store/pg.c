@@ -295,6 +295,7 @@ enum err store_pg_connect(struct store_pg *p, struct deadline by)
     if (p->ready)
         return ERR_OK;
     enum err e = ERR_REFUSED;
+    size_t next = p->host;
     for (size_t i = 0; i < p->n_hosts; i++) {
         size_t host = (p->host + i) % p->n_hosts;
         struct deadline slice = deadline_min(by, deadline_in_ms(CONNECT_MS));
@@ -309,9 +310,11 @@ enum err store_pg_connect(struct store_pg *p, struct deadline by)
             return ERR_OK;
         }
         store_pg_drop(p);
+        next = (host + 1) % p->n_hosts;
         if (e == ERR_UNAVAILABLE || e == ERR_CONFLICT || e == ERR_CANCELED || deadline_passed(by))
             break;
     }
+    p->host = next; /* one that says nothing may have used up the time: the next attempt begins behind it */
     return e == ERR_CONFLICT ? ERR_UNAVAILABLE : e;
 }
 

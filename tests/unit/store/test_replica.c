@@ -5,11 +5,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <netinet/in.h>
 #include <pthread.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "pg_rig.h"
 #include "store/disk_memory.h"
@@ -597,6 +599,40 @@ static void a_frozen_server_costs_no_more_than_the_deadline(void **state)
     teardown(&x);
 }
 
+/* A listener whose connections nobody takes: the kernel greets, and that is all. */
+static int silent_server(int *out_port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&at, n) == 0 && listen(fd, 64) == 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &n), 0);
+    *out_port = ntohs(at.sin_port);
+    return fd;
+}
+
+RT_BLOCKS
+static void a_silent_host_first_in_the_list_does_not_take_the_time_of_the_others_for_ever(void **state)
+{
+    (void)state;
+    char dsn[700];
+    const char *hosts = strstr(rig.dsn, "host=") + 5, *ports = strstr(rig.dsn, "port=") + 5;
+    int port, fd = silent_server(&port);
+    struct store_pg *pg;
+    snprintf(dsn, sizeof dsn, "host=127.0.0.1,%.*s port=%d,%.*s dbname=ron user=ron",
+             (int)strcspn(hosts, " "), hosts, port, (int)strcspn(ports, " "), ports);
+    assert_int_equal(store_pg_stream_create(dsn, "test", 1, &pg), ERR_OK);
+    assert_int_equal(store_pg_connect(pg, deadline_in_ms(100)), ERR_TIMEOUT);
+    /* As many attempts as a busy machine needs, none of them longer than the silent one is waited for. */
+    enum err e = ERR_TIMEOUT;
+    for (int i = 0; i < 40 && e != ERR_OK; i++)
+        e = store_pg_connect(pg, deadline_in_ms(900));
+    if (e != ERR_OK)
+        fail_msg("%s", store_pg_why(pg));
+    store_pg_destroy(pg);
+    close(fd);
+}
+
 /* Last: it leaves the cluster without p. */
 RT_BLOCKS
 static void when_the_primary_dies_the_group_waits_for_the_promoted_one(void **state)
@@ -648,6 +684,7 @@ int main(void)
         cmocka_unit_test(an_orphan_is_set_aside_and_the_journal_goes_on_before_it),
         cmocka_unit_test(a_server_that_does_not_keep_its_word_is_refused_with_a_sentence),
         cmocka_unit_test(a_frozen_server_costs_no_more_than_the_deadline),
+        cmocka_unit_test(a_silent_host_first_in_the_list_does_not_take_the_time_of_the_others_for_ever),
         cmocka_unit_test(when_the_primary_dies_the_group_waits_for_the_promoted_one),
     };
     return cmocka_run_group_tests(tests, start, stop);
