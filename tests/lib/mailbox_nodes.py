@@ -19,7 +19,7 @@ import time
 
 from mailbox_load import Client, Load, millis
 from netns import STORE
-from replica_rig import RON, Postgres, Program, Proxy, Unix, ports, say, until
+from replica_rig import RON, Postgres, Program, Proxy, SmallDisk, Unix, ports, say, until
 
 
 class Node(Program):
@@ -86,12 +86,14 @@ class Node(Program):
 
 
 class Rig:
-    def __init__(self, names=("a", "b"), lease="1s", flags=(), shards=4, start=None, proxies=False, nets=None, pg=None):
+    def __init__(self, names=("a", "b"), lease="1s", flags=(), shards=4, start=None, proxies=False, nets=None, pg=None, small_disk=False):
         self.dir = tempfile.mkdtemp(prefix="ron-nodes-", dir="/tmp")
         os.chmod(self.dir, 0o711)
         self.lease, self.shards, self.nodes, self.pg, self.load, self.nets = lease, shards, [], pg, None, nets
-        self.own_pg = pg is None
+        self.own_pg, self.disk = pg is None, None
         try:
+            if small_disk:
+                self.disk = SmallDisk(os.path.join(self.dir, "pg"))
             self.pg = pg or Postgres(os.path.join(self.dir, "pg"), nets)
             self.nodes = [Node(self, name, *flags) for name in names]
             for n in self.nodes if proxies else []:
@@ -212,6 +214,8 @@ class Rig:
                 n.process = None
             for p in n.proxies:
                 p.ended = True
+        if self.disk:
+            self.disk.close()
         if self.pg and self.own_pg:
             self.pg.stop()
         shutil.rmtree(self.dir, ignore_errors=True)

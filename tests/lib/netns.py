@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 STORE, REPL = "store", "repl"
-MACHINES = {"a": 11, "b": 12, "p": 21, "s1": 22, "s2": 23}
+MACHINES = {"a": 11, "b": 12, "c": 13, "p": 21, "s1": 22, "s2": 23}
 SERVERS = ("p", "s1", "s2")
 
 

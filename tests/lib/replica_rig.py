@@ -75,8 +75,8 @@ class Postgres:
                 return line.split()[0]
         return None
 
-    def rows(self, sql):
-        name = until("a primary", self.primary)
+    def rows(self, sql, patience=40.0):
+        name = until("a primary", self.primary, patience)
         port = self.port + {"p": 0, "s1": 1, "s2": 2}[name]
         r = subprocess.run(["psql", "-X", "-A", "-t", "-F", " ", "-h", self.dir, "-p", str(port), "-U", "ron", "-d", "ron", "-c", sql],
                            capture_output=True, text=True, timeout=30)
@@ -86,6 +86,54 @@ class Postgres:
 
     def stop(self):
         subprocess.run([TOOL, "--dir", self.dir, "stop"], capture_output=True, timeout=60)
+
+
+class SmallDisk:
+    """The primary's data on a disk of their own, whose size is what a test says. Full is full at once: nothing needs to be written."""
+
+    def __init__(self, pg_dir):
+        os.makedirs(pg_dir, 0o711)
+        self.path = os.path.join(pg_dir, "p")
+        os.mkdir(self.path)
+        self.mount("mode=0700,uid=postgres,gid=postgres", "none", self.path)
+        shutil.chown(pg_dir, "postgres", "postgres")
+
+    @staticmethod
+    def mount(options, *what):
+        return subprocess.run(["mount", "-t", "tmpfs", "-o", options, *what], check=True, capture_output=True, timeout=20)
+
+    @classmethod
+    def allowed(cls):
+        with tempfile.TemporaryDirectory() as d:
+            try:
+                cls.mount("size=1m", "none", d)
+            except (subprocess.SubprocessError, OSError):
+                return False
+            subprocess.run(["umount", d], check=True)
+            return True
+
+    def fill(self, pg):
+        """No byte more than is there now; and what PostgreSQL has put by (log segments made in advance) is used up, too."""
+        while True:
+            used = os.statvfs(self.path)
+            try:
+                self.mount(f"remount,size={(used.f_blocks - used.f_bfree) * used.f_frsize}", self.path)
+                break
+            except subprocess.CalledProcessError:
+                pass  # it grew meanwhile
+        for _ in range(20):
+            try:
+                pg.rows("select pg_switch_wal()", patience=2)
+            except AssertionError:
+                break
+
+    def free(self):
+        self.mount("remount,size=50%", self.path)
+
+    def close(self):
+        """Before the cluster is stopped: the server on it is ended first, while its files can be seen."""
+        subprocess.run([TOOL, "--dir", os.path.dirname(self.path), "kill", "p"], capture_output=True, timeout=60)
+        subprocess.run(["umount", "-l", self.path], capture_output=True, timeout=20)
 
 
 class Proxy(threading.Thread):
@@ -309,7 +357,7 @@ class Client(threading.Thread):
 
 
 class Rig:
-    def __init__(self, lease="2s", clients=4, batch=8, proxies=False, flags=(), small_disk=None, before=None, nets=None, kind=Ledger):
+    def __init__(self, lease="2s", clients=4, batch=8, proxies=False, flags=(), small_disk=False, before=None, nets=None, kind=Ledger):
         self.dir = tempfile.mkdtemp(prefix="ron-replica-", dir="/tmp")
         os.chmod(self.dir, 0o711)
         self.lease, self.kind = lease, kind
@@ -318,7 +366,7 @@ class Rig:
         self.last_ack = 0.0
         self.others = 0  # units in the log that were not sent by our clients
         self.ledgers, self.clients, self.proxies = [], [], {}
-        self.small = self.pg = None
+        self.disk = self.pg = None
         try:
             self.begin(clients, batch, proxies, flags, small_disk, before)
         except BaseException:
@@ -326,12 +374,8 @@ class Rig:
             raise
 
     def begin(self, clients, batch, proxies, flags, small_disk, before):
-        if small_disk:  # the primary's data lie on a disk of their own, which can be filled
-            os.makedirs(os.path.join(self.dir, "pg"), 0o711)
-            self.small = os.path.join(self.dir, "pg", "p")
-            os.mkdir(self.small)
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={small_disk},mode=0700,uid=postgres,gid=postgres", "none", self.small], check=True)
-            shutil.chown(os.path.dirname(self.small), "postgres", "postgres")
+        if small_disk:
+            self.disk = SmallDisk(os.path.join(self.dir, "pg"))
         self.pg = Postgres(os.path.join(self.dir, "pg"), self.nets)
         for name in ("a", "b"):
             dsn = self.pg.dsn
@@ -355,18 +399,6 @@ class Rig:
         for c in self.clients:
             c.start()
         until("the first acknowledgement", lambda: self.last_ack or not clients)
-
-    def fill_disk(self):
-        """Every free byte of the primary's disk."""
-        try:
-            with open(os.path.join(self.small, "ballast"), "wb", buffering=0) as f:
-                while True:
-                    f.write(b"x" * 65536)
-        except OSError:
-            pass
-
-    def free_disk(self):
-        os.unlink(os.path.join(self.small, "ballast"))
 
     def cut(self, name, on=True):
         """A ledger from all of PostgreSQL."""
@@ -507,9 +539,8 @@ class Rig:
             for p in self.proxies[name]:
                 p.ended = True
         directory = os.path.join(self.dir, "pg")
-        if self.small:
-            subprocess.run([TOOL, "--dir", directory, "kill", "p"], capture_output=True)
-            subprocess.run(["umount", "-l", self.small])
+        if self.disk:
+            self.disk.close()
         subprocess.run([TOOL, "--dir", directory, "stop"], capture_output=True, timeout=60)
         shutil.rmtree(self.dir, ignore_errors=True)
 
