@@ -383,9 +383,8 @@ static bool await_row(struct fixture *x, struct appending *a) RT_BLOCKS
  * an answer: it could still be lost with the server.
  */
 RT_BLOCKS
-static void a_row_that_only_the_primary_has_is_not_acknowledged(void **state)
+static void wait_is_cut_off_by(const char *sql)
 {
-    (void)state;
     struct fixture x;
     writer(&x);
     assert_int_equal(append(&x, 'a', 300), ERR_OK);
@@ -394,9 +393,7 @@ static void a_row_that_only_the_primary_has_is_not_acknowledged(void **state)
     pg_rig_do(&rig, "freeze s2");
     assert_int_equal(pthread_create(&a.thread, NULL, append_b, &a), 0);
     bool sent = await_waiting(&a);
-    pg_rig_sql(&rig, "p",
-               "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'SyncRep' and "
-               "application_name = 'test'");
+    pg_rig_sql(&rig, "p", sql);
     bool there = await_row(&x, &a);
     bool waits = await_waiting(&a); /* looking ends in a wait for the standbys, not in an answer */
     bool answered = atomic_load(&a.done);
@@ -407,6 +404,51 @@ static void a_row_that_only_the_primary_has_is_not_acknowledged(void **state)
     assert_true(waits && !answered);
     assert_int_equal(a.err, ERR_OK);
     assert_int_equal(rows_of(&x).n, 2);
+    teardown(&x);
+}
+
+RT_BLOCKS
+static void a_row_that_only_the_primary_has_is_not_acknowledged(void **state)
+{
+    (void)state;
+    wait_is_cut_off_by(
+        "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'SyncRep' and "
+        "application_name = 'test'");
+}
+
+/* The server says that it was done, with a warning. */
+RT_BLOCKS
+static void a_commit_whose_wait_was_cancelled_is_not_acknowledged(void **state)
+{
+    (void)state;
+    wait_is_cut_off_by(
+        "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep' and "
+        "application_name = 'test'");
+}
+
+/* ---- the local half ---- */
+
+static enum err refuse(struct store_sink *s, const struct store_frame *f, const struct bytes *parts,
+                       size_t n_parts, struct store_pos *out_pos)
+{
+    (void)s, (void)f, (void)parts, (void)n_parts, (void)out_pos;
+    return ERR_IO;
+}
+
+RT_BLOCKS
+static void a_group_that_the_local_disk_refused_is_not_acknowledged_though_the_quorum_has_it(void **state)
+{
+    (void)state;
+    struct fixture x;
+    writer(&x);
+    assert_int_equal(append(&x, 'a', 300), ERR_OK);
+    struct store_sink *local = store_sink_replica_local(x.sink);
+    const struct store_sink_ops *whole = local->ops;
+    struct store_sink_ops broken = *whole;
+    broken.append = refuse;
+    local->ops = &broken;
+    assert_int_equal(append(&x, 'b', 300), ERR_IO);
+    local->ops = whole;
     teardown(&x);
 }
 
@@ -681,6 +723,8 @@ int main(void)
         cmocka_unit_test(a_broken_connection_is_resolved_by_looking),
         cmocka_unit_test(a_row_that_was_stored_but_not_acknowledged_is_found_and_not_doubled),
         cmocka_unit_test(a_row_that_only_the_primary_has_is_not_acknowledged),
+        cmocka_unit_test(a_commit_whose_wait_was_cancelled_is_not_acknowledged),
+        cmocka_unit_test(a_group_that_the_local_disk_refused_is_not_acknowledged_though_the_quorum_has_it),
         cmocka_unit_test(an_orphan_is_set_aside_and_the_journal_goes_on_before_it),
         cmocka_unit_test(a_server_that_does_not_keep_its_word_is_refused_with_a_sentence),
         cmocka_unit_test(a_frozen_server_costs_no_more_than_the_deadline),
