@@ -64,7 +64,7 @@ class Postgres:
         self.port = int(open(os.path.join(directory, "port")).read())
 
     def do(self, *args):
-        r = subprocess.run([TOOL, "--dir", self.dir, *args], capture_output=True, text=True, timeout=60, env=self.env)
+        r = subprocess.run([TOOL, "--dir", self.dir, *args], capture_output=True, text=True, timeout=300, env=self.env)
         if r.returncode != 0:
             raise AssertionError(f"pg-cluster {args}: {r.stderr}")
         return r.stdout
