@@ -2,7 +2,10 @@
 #ifndef RON_CMD_REWARDER_H
 #define RON_CMD_REWARDER_H
 
+#include <jansson.h>
+
 #include "base/buf.h"
+#include "base/sha256.h"
 #include "ron/cmd.h"
 #include "rt/lock.h"
 
@@ -14,6 +17,22 @@ int rewarder_read_file(struct cmd_ctx *ctx, const char *path, struct buf *out);
 /* "/rewarder/epochs/<epoch><rest>" */
 void rewarder_epoch_path(const char *epoch, const char *rest, struct buf *out);
 
+/* Uploads a snapshot; out_cid gets its content id. */
+int rewarder_put_file(struct cmd_ctx *ctx, const char *path, char out_cid[SHA256_TEXT_CHARS],
+                      bool quiet) RT_BLOCKS;
+/* The body of GET /rewarder/epochs/{id} for people. */
+void rewarder_print_run(const json_t *body);
+
+int rewarder_put_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+int rewarder_compute_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+int rewarder_emit_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+int rewarder_quarantine_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+int rewarder_release_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+int rewarder_list_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+int rewarder_show_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+int rewarder_explain_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+int rewarder_csv_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+int rewarder_shadow_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
 int rewarder_seal_run(struct cmd_ctx *ctx, int argc, char **argv);
 int rewarder_fetch_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
 int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;

@@ -9,6 +9,7 @@
 #include "base/sha256.h"
 #include "base/str.h"
 #include "ron/cmd_rewarder.h"
+#include "services/rewarder/core/snapshot.h"
 
 enum { FILE_MAX = 1 << 30, DIMS_MAX = 16, LINE_FIELDS = DIMS_MAX + 1 };
 
@@ -84,6 +85,25 @@ static void write_header(const struct cmd_ctx *ctx, const struct str *f, int col
     buf_puts(out, "}\n");
 }
 
+/* What the service would refuse is refused here: names that are none, an account twice. */
+static int check(struct cmd_ctx *ctx, struct bytes snapshot, uint64_t count,
+                 char out_digest[SHA256_TEXT_CHARS])
+{
+    struct rewarder_snapshot s;
+    struct rewarder_snapshot_error why = {.reason = ""};
+    enum err e = rewarder_snapshot_parse(snapshot, REWARDER_NDJSON, count ? count : 1, &s, &why);
+    if (e == ERR_DUPLICATE_ACCOUNT)
+        return cmd_fail(ctx, CMD_FAILED, "rows %llu and %llu are of the same account",
+                        (unsigned long long)(why.other_line - 1), (unsigned long long)(why.line - 1));
+    if (e == ERR_BAD_SNAPSHOT)
+        return cmd_fail(ctx, CMD_FAILED, "%s%s%s", why.member, why.member[0] ? ": " : "", why.reason);
+    if (e != ERR_OK)
+        return cmd_fail(ctx, CMD_FAILED, "%s", err_title(e));
+    sha256_format(&s.rows.digest, out_digest);
+    rewarder_snapshot_fini(&s);
+    return CMD_OK;
+}
+
 int rewarder_seal_run(struct cmd_ctx *ctx, int argc, char **argv)
 {
     struct buf text, rows, out;
@@ -98,16 +118,20 @@ int rewarder_seal_run(struct cmd_ctx *ctx, int argc, char **argv)
     int status = rewarder_read_file(ctx, argv[0], &text);
     struct csv csv = {.text = buf_str(&text)};
     int columns = status == CMD_OK ? csv_next(&csv, header, LINE_FIELDS) : 0;
-    if (status == CMD_OK && (columns < 2 || columns > LINE_FIELDS))
+    if (status == CMD_OK && (columns < 2 || columns > LINE_FIELDS || !str_eq(header[0], STR("account"))))
         status = cmd_fail(ctx, CMD_FAILED,
                           "the first line names the columns: account,<dimension>,... (1 to 16 dimensions)");
     if (status == CMD_OK)
         status = write_rows(ctx, &csv, columns, &rows, &count);
+    char digest[SHA256_TEXT_CHARS];
+    if (status == CMD_OK) {
+        write_header(ctx, header, columns, count, &out);
+        buf_put_bytes(&out, buf_bytes(&rows));
+        status = check(ctx, buf_bytes(&out), count, digest);
+    }
     if (status == CMD_OK) {
         struct sha256 cid;
         char cid_text[SHA256_TEXT_CHARS];
-        write_header(ctx, header, columns, count, &out);
-        buf_put_bytes(&out, buf_bytes(&rows));
         const char *path = cmd_flag(ctx, "out", "-");
         FILE *f = strcmp(path, "-") ? fopen(path, "wb") : stdout;
         if (!f || fwrite(out.p, 1, out.n, f) != out.n || (f != stdout && fclose(f) != 0))
@@ -115,7 +139,8 @@ int rewarder_seal_run(struct cmd_ctx *ctx, int argc, char **argv)
         sha256_of(out.p, out.n, &cid);
         sha256_format(&cid, cid_text);
         if (status == CMD_OK)
-            fprintf(stderr, "%llu rows, cid %s\n", (unsigned long long)count, cid_text);
+            fprintf(stderr, "%llu rows\ncid     %s\ndigest  %s\n", (unsigned long long)count, cid_text,
+                    digest);
     }
     buf_fini(&text);
     buf_fini(&rows);

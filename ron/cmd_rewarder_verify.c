@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base64.h"
 #include "base/bytes.h"
@@ -227,13 +228,14 @@ static int check_tree(struct cmd_ctx *ctx, const struct verify_run *r)
 
 /* ---- manifest ---- */
 
+/* False: what is wrong was said. */
 static bool read_public_key(struct cmd_ctx *ctx, const char *path, uint8_t pub[32])
 {
     struct buf pem;
     uint8_t der[64];
     size_t n = 0;
     buf_init(&pem, 4096);
-    bool ok = rewarder_read_file(ctx, path, &pem) == CMD_OK;
+    bool there = rewarder_read_file(ctx, path, &pem) == CMD_OK, ok = there;
     const char *text = buf_cstr(&pem), *begin = strchr(text, '\n'),
                *end = begin ? strstr(begin + 1, "\n-----END") : NULL;
     ok = ok && end &&
@@ -241,6 +243,8 @@ static bool read_public_key(struct cmd_ctx *ctx, const char *path, uint8_t pub[3
          n == 44;
     if (ok)
         memcpy(pub, der + 12, 32);
+    else if (there)
+        (void)!cmd_fail(ctx, VERIFY_UNREADABLE, "%s is not an Ed25519 public key (PEM)", path);
     buf_fini(&pem);
     return ok;
 }
@@ -251,7 +255,7 @@ static int check_signature(struct cmd_ctx *ctx, struct bytes manifest, const cha
     uint8_t pub[32];
     struct buf sig;
     if (!read_public_key(ctx, key_file, pub))
-        return cmd_fail(ctx, VERIFY_UNREADABLE, "%s is not an Ed25519 public key (PEM)", key_file);
+        return VERIFY_UNREADABLE;
     buf_init(&sig, 4096);
     int status =
         rewarder_read_file(ctx, sig_file, &sig) == CMD_OK && sig.n == 64 ? CMD_OK : VERIFY_UNREADABLE;
@@ -298,64 +302,14 @@ static int check_manifest(struct cmd_ctx *ctx, const struct verify_run *r, const
     snprintf(key, sizeof key, "%s/pub.pem", dir);
     const char *file = cmd_flag(ctx, "key", key);
     if (!read_public_key(ctx, file, pub))
-        return cmd_fail(ctx, VERIFY_UNREADABLE, "%s is not an Ed25519 public key (PEM)", file);
+        return VERIFY_UNREADABLE;
     signature_path(dir, pub, sig);
+    if (access(sig, R_OK) != 0)
+        return verify_mismatch(ctx, "the run is not signed with this key");
     return check_signature(ctx, buf_bytes(&r->manifest), file, sig);
 }
 
-/* ---- inputs file ---- */
-
-/* FILE may have any row order and format: every row must be in the table, and their number must be the same. */
-static int by_account(const void *key, const void *element)
-{
-    return str_cmp(*(const struct str *)key, ((const struct verify_row *)element)->account);
-}
-
-static bool row_matches(const struct verify_run *r, const json_t *row, const json_t *dims)
-{
-    const json_t *first = json_array_get(row, 0);
-    struct str account = {json_string_value(first), json_string_length(first)};
-    const struct verify_row *w =
-        account.p ? bsearch(&account, r->row, r->rows, sizeof *r->row, by_account) : NULL;
-    if (!w || (w->flags & 2) || json_array_size(row) != 1 + json_array_size(dims))
-        return false;
-    for (size_t i = 0; i < json_array_size(dims); i++)
-        for (unsigned d = 0; d < r->dims; d++)
-            if (!strcmp(r->dim[d], json_string_value(json_array_get(dims, i))) &&
-                (uint64_t)json_integer_value(json_array_get(row, i + 1)) != w->usage[d])
-                return false;
-    return true;
-}
-
-static int check_inputs(struct cmd_ctx *ctx, const struct verify_run *r, const char *path)
-{
-    struct buf text;
-    json_error_t why;
-    uint64_t n = 0,
-             expect =
-                 (uint64_t)json_integer_value(json_object_get(json_object_get(r->root, "inputs"), "rows"));
-    buf_init(&text, FILE_MAX);
-    if (rewarder_read_file(ctx, path, &text) != CMD_OK)
-        return VERIFY_UNREADABLE;
-    struct str rest = buf_str(&text), line;
-    json_t *head = json_loadb(rest.p, rest.n, JSON_DISABLE_EOF_CHECK, &why);
-    const json_t *dims = json_object_get(head, "dims"), *rows = json_object_get(head, "rows");
-    bool ok = json_array_size(dims) == r->dims;
-    if (rows) {
-        for (; ok && n < json_array_size(rows); n++)
-            ok = row_matches(r, json_array_get(rows, n), dims);
-    } else {
-        for (rest = str_cut(rest, '\n', &line); ok && rest.p && rest.n; n++) {
-            rest = str_cut(rest, '\n', &line);
-            json_t *row = json_loadb(line.p, line.n, 0, &why);
-            ok = row && row_matches(r, row, dims);
-            json_decref(row);
-        }
-    }
-    json_decref(head);
-    buf_fini(&text);
-    return ok && n == expect ? CMD_OK : verify_mismatch(ctx, "the file is not the usage that was rewarded");
-}
+/* ---- a run ---- */
 
 int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
@@ -368,11 +322,13 @@ int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     if (status == CMD_OK)
         status = verify_split(ctx, &r);
     if (status == CMD_OK)
+        status = verify_totals(ctx, &r);
+    if (status == CMD_OK)
         status = check_tree(ctx, &r);
     if (status == CMD_OK)
         status = check_manifest(ctx, &r, argv[0]);
     if (status == CMD_OK && inputs)
-        status = check_inputs(ctx, &r, inputs);
+        status = verify_inputs(ctx, &r, inputs);
     const char *ledger = cmd_flag(ctx, "ledger", NULL);
     if (status == CMD_OK && ledger)
         status = verify_ledger(ctx, &r, argv[0], ledger);

@@ -42,6 +42,10 @@ u128 verify_amount(const json_t *o, const char *name); /* 0 when it is no amount
 
 /* Scores, shares, rounding and dust are what the policy in run.json makes of the rows. */
 int verify_split(struct cmd_ctx *ctx, struct verify_run *r);
+/* What run.json says about the table as a whole; after the split. */
+int verify_totals(struct cmd_ctx *ctx, const struct verify_run *r);
+/* The snapshot file at `path` is what was rewarded. */
+int verify_inputs(struct cmd_ctx *ctx, const struct verify_run *r, const char *path);
 /* Every leaf has the ledger entry that settlement.json names, and it is the payout; asks the ledger at `url`. */
 int verify_ledger(struct cmd_ctx *ctx, const struct verify_run *r, const char *dir,
                   const char *url) RT_BLOCKS;

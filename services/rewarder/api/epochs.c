@@ -61,7 +61,8 @@ static struct rewarder_policy_ref *policy_of(struct rewarder *r, struct net_req 
 {
     struct rewarder_policy_ref *policy = rewarder_policies_find(&r->policies, id);
     if (!policy) {
-        net_reply_problem(rq, ERR_POLICY_NOT_FOUND, "no policy of this id");
+        net_reply_problem(rq, ERR_POLICY_NOT_FOUND, "there is no policy %.*s; see GET /rewarder/policies",
+                          STR_ARG(id));
         return NULL;
     }
     if (!rewarder_policy_for_tenant(policy->policy, str_from_c(who->tenant)))

@@ -176,6 +176,17 @@ static void admit(struct scheduler *s, struct rewarder_item *it, const struct re
     rewarder_trace_end(r, &span, e);
 }
 
+static void refuse_mismatch(struct rewarder *r, struct rewarder_item *it,
+                            const struct rewarder_input *in) RT_BLOCKS
+{
+    char detail[REWARDER_TEXT_CHARS];
+    if (strcmp(in->tenant, it->tenant) != 0) /* whose it is, is not told */
+        snprintf(detail, sizeof detail, "the snapshot is of another tenant");
+    else
+        snprintf(detail, sizeof detail, "the snapshot is of epoch %s, not %s", in->epoch, it->epoch);
+    refuse(r, it, ERR_EPOCH_MISMATCH, detail);
+}
+
 static uint64_t rows_that_fit(const struct rewarder_config *cfg)
 {
     return (cfg->compute_memory - job_base_bytes) / job_row_bytes;
@@ -222,7 +233,7 @@ static void schedule_compute(struct scheduler *s, struct rewarder_item *it) RT_B
     else if (!known && !*cfg->accounting_base_url)
         refuse(r, it, ERR_INPUTS_NOT_FOUND, "no such inputs here, and no accounting server is configured");
     else if (known && (strcmp(in.tenant, it->tenant) || strcmp(in.epoch, it->epoch)))
-        refuse(r, it, ERR_EPOCH_MISMATCH, "the snapshot is of another tenant or epoch");
+        refuse_mismatch(r, it, &in);
     else if (e != ERR_OK)
         refuse_with(r, it, e, detail, details);
     else if (!holder && !it->dry &&

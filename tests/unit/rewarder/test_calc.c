@@ -126,6 +126,39 @@ static void r2_a_damaged_table_is_a_conservation_breach(void **state)
     rewarder_snapshot_fini(&s);
 }
 
+static enum err run_phase(struct rewarder_calc *c, enum rewarder_phase ph)
+{
+    enum err e = ERR_OK;
+    for (uint64_t k = 0; e == ERR_OK && k < rewarder_calc_parts(c, ph); k++)
+        e = rewarder_calc_part(c, ph, k);
+    return e == ERR_OK ? rewarder_calc_close(c, ph) : e;
+}
+
+/* Neither leans on the other: the pass over the table finds what is wrong before it, the tree what is wrong after. */
+static void r1_both_sums_find_a_unit_too_many_by_themselves(void **state)
+{
+    (void)state;
+    struct rewarder_snapshot s = snapshot_of(50, 1, false);
+    struct rewarder_policy *p = policy_of("floor", "1001", "");
+    unsigned index;
+    size_t n, amount = REWARDER_PAY_HEAD + 32 + 3 * (REWARDER_PAY_ROW + 8) + 15;
+    for (enum rewarder_phase after = REWARDER_TABLE; after <= REWARDER_CONSERVE; after++) {
+        struct rewarder_calc *c;
+        assert_int_equal(rewarder_calc_create(&s.rows, p, p->pool, 16, &c, &index), ERR_OK);
+        uint8_t *table = NULL;
+        for (enum rewarder_phase ph = REWARDER_SCORES; ph <= after; ph++) {
+            assert_int_equal(run_phase(c, ph), ERR_OK);
+            if (ph == REWARDER_TABLE)
+                table = rewarder_calc_table(c, &n);
+        }
+        table[amount] += 1;
+        assert_int_equal(run_phase(c, after + 1), ERR_CONSERVATION);
+        rewarder_calc_destroy(c);
+    }
+    rewarder_policy_destroy(p);
+    rewarder_snapshot_fini(&s);
+}
+
 static enum err run_input(const char *rows, unsigned count, const char *rounding, const char *pool,
                           const char **role)
 {
@@ -339,6 +372,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(r3_partition_size_order_and_repetition_do_not_change_a_byte),
+        cmocka_unit_test(r1_both_sums_find_a_unit_too_many_by_themselves),
         cmocka_unit_test(r2_a_damaged_table_is_a_conservation_breach),
         cmocka_unit_test(what_cannot_be_paid_is_refused),
         cmocka_unit_test(without_a_score_the_pool_is_not_touched),
