@@ -192,7 +192,10 @@ static void ticket_answered(struct net_msg *m)
     net_timer_cancel(net_req_loop(t->rq), &t->timer);
     if (t->waiter && j->answer.no.err == ERR_OK)
         obs_counter_inc(obs_counter_nth(t->w->m[WALLET_M_idem_replays], 1));
+    bool last = t->last; /* its memory goes with the request */
     wallet_reply_answer(t->w, t->rq, &j->answer, j->txid, t->waiter || j->answer.replayed);
+    if (last)
+        wallet_trace_replied(j);
     wallet_job_unref(j);
 }
 
@@ -354,6 +357,8 @@ void wallet_job_settle(struct wallet_job *j, bool committed)
         obs_counter_inc(obs_counter_nth(w->m[WALLET_M_idem_replays], 2));
     wallet_audit_settled(w, j);
     wallet_trace_end(j);
+    for (struct wallet_ticket *t = all; t; t = t->next)
+        t->last = !t->waiter;
     answer_tickets(j, all);
     wallet_job_unref(j);
 }

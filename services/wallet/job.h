@@ -61,6 +61,7 @@ struct wallet_ticket {
     size_t shard;
     bool linked; /* shard lock */
     bool waiter; /* it joined an operation that was on its way */
+    bool last;   /* its answer is the end of the operation it asked for */
 };
 
 struct wallet_refusal {

@@ -65,6 +65,21 @@ void wallet_call_begin(struct wallet *w)
     os_a64_add(&w->calls, 1, memory_order_relaxed);
 }
 
+void wallet_breaker_note(struct wallet *w, bool good, int64_t now_ns)
+{
+    uint64_t opened = rt_breaker_opened(&w->breaker);
+    bool was_closed = rt_breaker_state(&w->breaker, now_ns) == RT_BREAKER_CLOSED;
+    if (good)
+        rt_breaker_success(&w->breaker, now_ns);
+    else
+        rt_breaker_failure(&w->breaker, now_ns);
+    if (rt_breaker_opened(&w->breaker) != opened) {
+        obs_counter_inc(obs_counter_nth(w->m[WALLET_M_circuit_open], 0));
+        obs_log(svc_log(w->svc), OBS_WARN, "breaker.open", OBS_STR("svc", "ledger"), OBS_END);
+    } else if (!was_closed && rt_breaker_state(&w->breaker, now_ns) == RT_BREAKER_CLOSED)
+        obs_log(svc_log(w->svc), OBS_INFO, "breaker.closed", OBS_STR("svc", "ledger"), OBS_END);
+}
+
 void wallet_call_end(struct wallet *w, enum wallet_call call, const struct ledger_answer *a,
                      int64_t sent_ns)
 {
@@ -79,17 +94,8 @@ void wallet_call_end(struct wallet *w, enum wallet_call call, const struct ledge
     if (a->err == ERR_TIMEOUT && a->outcome != LEDGER_ANSWERED) /* refused: not a byte was sent */
         obs_counter_inc(obs_counter_nth(w->m[WALLET_M_io_timeouts], a->outcome == LEDGER_UNKNOWN ? 3 : 2));
     /* The prober reports its own: while half open, only probes decide. */
-    if (call != WALLET_CALL_HEAD && rt_breaker_state(&w->breaker, now) == RT_BREAKER_CLOSED) {
-        uint64_t before = rt_breaker_opened(&w->breaker);
-        if (failed && !neutral)
-            rt_breaker_failure(&w->breaker, now);
-        else if (!neutral)
-            rt_breaker_success(&w->breaker, now);
-        if (rt_breaker_opened(&w->breaker) != before) {
-            obs_counter_inc(obs_counter_nth(w->m[WALLET_M_circuit_open], 0));
-            obs_log(svc_log(w->svc), OBS_WARN, "breaker.open", OBS_STR("svc", "ledger"), OBS_END);
-        }
-    }
+    if (call != WALLET_CALL_HEAD && !neutral && rt_breaker_state(&w->breaker, now) == RT_BREAKER_CLOSED)
+        wallet_breaker_note(w, !failed, now);
     if (failed && !neutral)
         obs_counter_inc(obs_counter_nth(w->m[WALLET_M_upstream_fail], 0));
     os_a64_add(&w->calls, (uint64_t)-1, memory_order_release); /* the last use of w in this call */

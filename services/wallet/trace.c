@@ -4,7 +4,7 @@
 
 #include "services/wallet/wallet.h"
 
-void wallet_trace_begin(struct wallet_job *j, struct net_req *rq)
+void wallet_trace_begin(struct wallet_job *j, struct net_req *rq, int64_t verified_ns)
 {
     struct wallet_trace *t = &j->trace;
     struct str header = net_req_traceparent(rq);
@@ -16,6 +16,7 @@ void wallet_trace_begin(struct wallet_job *j, struct net_req *rq)
     t->self = root.self;
     memcpy(t->parent_id, root.parent_id, sizeof t->parent_id);
     t->began_ns = net_req_started_ns(rq);
+    t->verified_ns = verified_ns;
     t->claimed_ns = wallet_now_ns(j->w);
 }
 
@@ -23,6 +24,12 @@ void wallet_trace_sent(struct wallet_job *j)
 {
     if (j->trace.self.sampled && !j->trace.sent_ns)
         j->trace.sent_ns = wallet_now_ns(j->w);
+}
+
+void wallet_trace_answered(struct wallet_job *j)
+{
+    if (j->trace.self.sampled)
+        j->trace.answered_ns = wallet_now_ns(j->w);
 }
 
 const struct wallet_job *wallet_trace_speaker(struct wallet_job *const *jobs, size_t n)
@@ -40,7 +47,8 @@ static void begin_at(struct obs_span *s, int64_t at_ns)
     s->start_mono_ns = at_ns;
 }
 
-static void part(struct wallet_job *j, const char *name, int64_t from_ns, int64_t to_ns, uint64_t tries)
+static void part(const struct wallet_job *j, const char *name, int64_t from_ns, int64_t to_ns,
+                 uint64_t tries)
 {
     struct obs_tracer *tracer = svc_tracer(j->w->svc);
     struct obs_span s;
@@ -60,10 +68,16 @@ void wallet_trace_end(struct wallet_job *j)
     struct obs_span root;
     if (!t->self.sampled)
         return;
-    int64_t now = wallet_now_ns(j->w), sent = t->sent_ns ? t->sent_ns : now;
+    int64_t now = wallet_now_ns(j->w), answered = t->answered_ns ? t->answered_ns : now,
+            sent = t->sent_ns ? t->sent_ns : now;
+    part(j, "wallet.auth", t->began_ns, t->verified_ns, 0);
+    part(j, "wallet.claim", t->verified_ns, t->claimed_ns, 0);
     part(j, "wallet.queue", t->claimed_ns, sent, 0);
-    if (t->sent_ns)
-        part(j, "wallet.ledger", sent, now, j->tries);
+    if (t->sent_ns) {
+        part(j, "wallet.ledger", sent, answered, j->tries);
+        part(j, "wallet.settle", answered, now, 0);
+    }
+    t->settled_ns = now;
     obs_span_begin(tracer, &t->self, "wallet.request", &root);
     root.self = t->self;
     memcpy(root.parent_id, t->parent_id, sizeof root.parent_id);
@@ -73,4 +87,10 @@ void wallet_trace_end(struct wallet_job *j)
     obs_span_text(&root, "outcome",
                   str_from_c(j->answer.no.err == ERR_OK ? "committed" : err_code(j->answer.no.err)));
     obs_span_end(tracer, &root, j->answer.no.err);
+}
+
+void wallet_trace_replied(const struct wallet_job *j)
+{
+    if (j->trace.self.sampled)
+        part(j, "wallet.reply", j->trace.settled_ns, wallet_now_ns(j->w), 0);
 }

@@ -22,12 +22,16 @@ struct wallet_job;
 struct wallet_trace {
     struct obs_trace self;
     uint8_t parent_id[8];
-    int64_t began_ns, claimed_ns, sent_ns;
+    int64_t began_ns, verified_ns, claimed_ns, sent_ns, answered_ns, settled_ns;
 };
 
-void wallet_trace_begin(struct wallet_job *j, struct net_req *rq);
-void wallet_trace_sent(struct wallet_job *j); /* the first time counts */
+/* verified_ns: when it was known whose request it is. */
+void wallet_trace_begin(struct wallet_job *j, struct net_req *rq, int64_t verified_ns);
+void wallet_trace_sent(struct wallet_job *j);     /* the first time counts */
+void wallet_trace_answered(struct wallet_job *j); /* the last time counts */
 void wallet_trace_end(struct wallet_job *j);
+void wallet_trace_replied(
+    const struct wallet_job *j); /* on the listener, which has it from who settled it */
 /* Whose name a request to the ledger goes by, of the operations it carries: the first that is sampled, else the first. */
 const struct wallet_job *wallet_trace_speaker(struct wallet_job *const *jobs, size_t n);
 

@@ -219,6 +219,8 @@ struct deadline wallet_wake_at(const struct wallet *w, int64_t until_ns, int64_t
 void wallet_call_begin(struct wallet *w);
 void wallet_call_end(struct wallet *w, enum wallet_call call, const struct ledger_answer *a,
                      int64_t sent_ns);
+/* An answer counts for the breaker; when that opens or closes it, it is told. */
+void wallet_breaker_note(struct wallet *w, bool good, int64_t now_ns);
 /* What was seen of the log: remembered, compared; a contradiction stops writes for good. */
 void wallet_saw_root(struct wallet *w, uint64_t tree_size, const struct sha256 *root);
 void wallet_fork(struct wallet *w, const char *what);

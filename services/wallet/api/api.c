@@ -128,6 +128,33 @@ void wallet_api_down(struct wallet *w, struct net_req *rq, enum err e)
                               "{\"svc\":\"ledger\",\"reason\":\"%s\"}", why ? why : "down");
 }
 
+/* With the lock of its shard: who pays whom, and in what. */
+static void sides_of_open(const struct wallet_job *j, char text[WALLET_BODY_MAX], size_t *out_n,
+                          struct wallet_sides *out)
+{
+    const struct str sides[] = {j->settles_hold ? j->hold.payer : j->op.from,
+                                j->settles_hold ? j->hold.payee : j->op.to,
+                                j->settles_hold ? j->hold.asset : j->op.asset};
+    uint16_t at[3];
+    size_t n = 0;
+    for (size_t i = 0; i < 3; i++) {
+        CHECK(n + sides[i].n <= WALLET_BODY_MAX);
+        at[i] = (uint16_t)n;
+        if (sides[i].n)
+            memcpy(text + n, sides[i].p, sides[i].n);
+        n += sides[i].n;
+    }
+    *out_n = n;
+    *out = (struct wallet_sides){.kind = j->op.kind,
+                                 .from = at[0],
+                                 .from_n = (uint16_t)sides[0].n,
+                                 .to = at[1],
+                                 .to_n = (uint16_t)sides[1].n,
+                                 .asset = at[2],
+                                 .asset_n = (uint16_t)sides[2].n,
+                                 .amount = j->amount};
+}
+
 enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receipt[WALLET_BODY_MAX],
                                   size_t *out_n, struct wallet_sides *out_sides, int64_t *out_since_ms)
 {
@@ -140,6 +167,7 @@ enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receip
         if (e && e->owner) {
             found = WALLET_TX_OPEN;
             *out_since_ms = ((const struct wallet_job *)e->owner)->accepted_ms;
+            sides_of_open(e->owner, receipt, out_n, out_sides);
         } else if (e && e->n <= WALLET_BODY_MAX) {
             found = WALLET_TX_DONE;
             memcpy(receipt, e->receipt, e->n);

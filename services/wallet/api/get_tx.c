@@ -160,12 +160,12 @@ static void answer(struct ask *q, struct str txid)
         from_ledger(q, txid);
         return;
     }
-    if (found == WALLET_TX_OPEN) /* a txid cannot be guessed: who has it made the request */
-        pending(q, txid, since_ms);
-    else if (wallet_api_sees(q->w, q->rq, q->cap, str_of(receipt, n), &sides))
-        net_reply_json(q->rq, 200, bytes_of(receipt, n));
-    else
+    if (!wallet_api_sees(q->w, q->rq, q->cap, str_of(receipt, n), &sides))
         not_found(q);
+    else if (found == WALLET_TX_OPEN)
+        pending(q, txid, since_ms);
+    else
+        net_reply_json(q->rq, 200, bytes_of(receipt, n));
     auth_cap_release(q->cap);
 }
 

@@ -159,8 +159,8 @@ static void judge(struct sim *s)
     struct wallet_unit u;
     struct side payer = s->payer, payee = s->payee;
     enum err e;
-    struct wallet_frame frame = {p->tenant, p->key, p->now_ms,
-                                 wallet_config(p->w)->hold_default_ttl / 1000, p->idem_id};
+    struct wallet_frame frame = {p->tenant, p->key, p->now_ms, wallet_config(p->w)->hold_default_ttl / 1000,
+                                 p->idem_id};
     if (wallet_kind_has_nonce(p->op.kind) && p->op.nonce != s->last + 1) {
         refuse_nonce(s);
         return;

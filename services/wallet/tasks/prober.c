@@ -65,12 +65,8 @@ static void on_head(void *ctx, const struct ledger_head_reply *r)
         learn_head(w, p, r);
     else if (r->a.err == ERR_LEDGER_FORKED)
         wallet_fork(w, "the ledger's history is not the one seen before");
-    if (p->decides) {
-        if (good)
-            rt_breaker_success(&w->breaker, now);
-        else
-            rt_breaker_failure(&w->breaker, now);
-    }
+    if (p->decides)
+        wallet_breaker_note(w, good, now);
     if (good)
         probe_good(w);
     else

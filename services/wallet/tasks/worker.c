@@ -345,6 +345,7 @@ static void word_refusal(struct wallet *w, struct wallet_job *j, const struct wa
 static void judge(struct wallet_worker *k, struct wallet_job *j)
 {
     struct wallet *w = k->w;
+    wallet_trace_answered(j);
     struct wallet_verdict v = wallet_words_verdict(&j->said, j->n_entries);
     switch (v.kind) {
     case WALLET_V_COMMIT:

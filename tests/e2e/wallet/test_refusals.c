@@ -54,8 +54,19 @@ RT_UNCHECKED static void one_more_than_may_wait_for_a_key_is_told_in_flight(void
     rig_settle(&rig);
     rig_call(&rig, "POST", "/v1/issue", "one", NULL, issue, &a);
     assert_refused(409, "in_flight", "");
-    assert_memory_equal(rig_member(&a, "txid", m1), "tx_", 3);
+    char path[300], token[4096];
+    snprintf(path, sizeof path, "/v1/tx/%s", rig_member(&a, "txid", m1));
+    assert_memory_equal(path, "/v1/tx/tx_", 10);
     assert_string_equal(rig_member(&a, "retryable", m1), "true");
+    rig_get(&rig, path, &a); /* it is on its way, for whom it concerns; for others it is not there */
+    assert_int_equal(a.status, 202);
+    assert_string_equal(rig_member(&a, "status", m1), "pending");
+    rig_narrow(&rig, (const char *const[]){"account in acct:a"}, 1, token);
+    rig_call(&rig, "GET", path, NULL, token, NULL, &a);
+    assert_int_equal(a.status, 202);
+    rig_narrow(&rig, (const char *const[]){"account in acct:b"}, 1, token);
+    rig_call(&rig, "GET", path, NULL, token, NULL, &a);
+    assert_refused(404, "not_found", "");
     rig_call(&rig, "POST", "/v1/issue", "one", NULL,
              "{\"to\":\"acct:a\",\"asset\":\"ron\",\"amount\":\"2\"}", &a);
     assert_refused(422, "idempotency_mismatch",

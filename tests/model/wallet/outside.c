@@ -59,12 +59,21 @@ bool obs_health_set(struct obs_health *h, size_t cause, bool ok)
     (void)cause;
     return ok;
 }
-void wallet_trace_begin(struct wallet_job *j, struct net_req *rq)
+void wallet_trace_begin(struct wallet_job *j, struct net_req *rq, int64_t verified_ns)
 {
     (void)j;
     (void)rq;
+    (void)verified_ns;
 }
 void wallet_trace_sent(struct wallet_job *j)
+{
+    (void)j;
+}
+void wallet_trace_answered(struct wallet_job *j)
+{
+    (void)j;
+}
+void wallet_trace_replied(const struct wallet_job *j)
 {
     (void)j;
 }
