@@ -104,6 +104,18 @@ void rig_await_ready(struct wallet_rig *r, bool ready)
     free(a);
 }
 
+void rig_await_readyz(struct wallet_rig *r, const char *says)
+{
+    struct deadline by = deadline_in_ms(60000);
+    struct rig_answer *a = malloc(sizeof *a);
+    CHECK(a);
+    do {
+        rig_call(r, "GET", "/readyz", NULL, "", NULL, a);
+        CHECK(!deadline_passed(by));
+    } while (!strstr(a->body, says));
+    free(a);
+}
+
 static void prepare(struct wallet_rig *r)
 {
     const char *why = "";

@@ -67,6 +67,8 @@ void rig_move_to(struct wallet_rig *r, int64_t since_ns, int64_t ms);
 
 /* Asks until /readyz says so; aborts after a while. */
 void rig_await_ready(struct wallet_rig *r, bool ready) RT_BLOCKS;
+/* Asks until /readyz, ready or not, has this in its body; the same. */
+void rig_await_readyz(struct wallet_rig *r, const char *says) RT_BLOCKS;
 /* A member of a flat JSON body: text or number as written; "" when absent. */
 const char *rig_member(const struct rig_answer *a, const char *name, char out[256]);
 /* Resident memory of this process, the service in it included. */

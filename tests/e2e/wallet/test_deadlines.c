@@ -152,11 +152,7 @@ static void a_balance_that_cannot_be_refreshed_is_shown_with_its_age_after_refre
     assert_int_equal(a->status, 200);
     mem_ledger_feed(rig.ledger, false); /* nobody vouches for what is known */
     mem_ledger_account_fault(rig.ledger, MEM_STALL, -1);
-    struct deadline by = deadline_in_ms(30000);
-    do {
-        rig_get(&rig, "/readyz", a);
-        assert_false(deadline_passed(by));
-    } while (!strstr(a->body, "\"feed\":false"));
+    rig_await_readyz(&rig, "\"feed\":false");
     free(a);
     struct raw_conn c;
     rig_move_to(&rig, rig_now_ns(&rig), 300); /* older than the staleness window */
