@@ -15,6 +15,8 @@
 #include <time.h>
 
 #include "raw_http.h"
+#include "rt/bcast.h"
+#include "rt/chan.h"
 #include "rt/deadline.h"
 #include "services/mailbox/mailbox.h"
 #include "waiting.h"
@@ -238,6 +240,87 @@ static void a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_an
     rig_close(&r);
 }
 
+/* The scanner goes on telling a shard that something is due; one tick is enough, what comes after it meets a full queue. */
+RT_BLOCKS
+static void a_tick_that_finds_its_queue_full_is_counted_and_costs_nothing(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"bind=127.0.0.1:0",
+                                        "ready_shards=2",
+                                        "uds=",
+                                        "http.threads=1",
+                                        "shard_capacity=4",
+                                        "scanner.min_wake=10ms",
+                                        "storage.segment_bytes=4MiB",
+                                        "request_timeout=5s"};
+    struct rig r;
+    struct raw_conn hung;
+    struct raw_response a;
+    char body[256], text[8192], key[32];
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    struct mailbox *mb = svc_state(r.s);
+    struct mailbox_lane *l = &mb->lanes[0];
+    struct obs_counter *full = obs_counter(mb->m[MAILBOX_M_requeue_backoff]);
+    assert_int_equal(obs_counter_value(full), 0);
+    for (int round = 0;; round++) { /* again, should the message have become due before the disk hangs */
+        snprintf(body, sizeof body,
+                 "{\"topic\":\"%s\",\"idem_key\":\"due-%d\",\"payload_b64\":\"\",\"delay_ms\":1000}",
+                 r.topic[0], round);
+        request(&r, "/v1/send", body, text, sizeof text);
+        raw_once((uint16_t)svc_port(r.s), text, &a);
+        assert_int_equal(a.status, 200);
+        raw_free(&a);
+        raw_connect(&hung, (uint16_t)svc_port(r.s));
+        move_gate(true);
+        snprintf(key, sizeof key, "hung-%d", round);
+        send_body(r.topic[0], key, body);
+        request(&r, "/v1/send", body, text, sizeof text);
+        raw_puts(&hung, text);
+        AWAIT(atomic_load(&l->busy_since_ns) != 0);
+        if (atomic_load(&l->next_due_us) != INT64_MAX)
+            break;
+        move_gate(false);
+        raw_read(&hung, false, &a);
+        raw_free(&a);
+        raw_close(&hung);
+    }
+    AWAIT(obs_counter_value(full) >= 2);
+    assert_int_equal(rt_chan_depth(l->requeue), 1);
+    assert_true(obs_counter_value(OBS_COUNTER_OF(mb->m[MAILBOX_M_backoff_retries], "requeue")) >= 2);
+    move_gate(false);
+    raw_read(&hung, false, &a);
+    raw_free(&a);
+    raw_close(&hung);
+    AWAIT(atomic_load(&l->count[MAILBOX_READY]) >= 2 && rt_chan_depth(l->requeue) == 0);
+    rig_close(&r);
+}
+
+RT_BLOCKS
+static void events_that_a_slow_listener_lost_are_counted_one_by_one(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2", "uds=", "http.threads=1"};
+    enum { EVENTS = 1024, LOST = 76 };
+    struct rig r;
+    char why[32];
+    void *note;
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    struct mailbox *mb = svc_state(r.s);
+    assert_int_equal(try_send(&r, 0, "first", why), 200);
+    AWAIT(obs_gauge_value(OBS_GAUGE_OF(mb->m[MAILBOX_M_topics], "0")) >= 1); /* the exporter is at work */
+    assert_int_equal(obs_counter_value(obs_counter(mb->m[MAILBOX_M_bus_lagged])), 0);
+    struct rt_bcast_sub *slow = rt_bcast_subscribe(mb->events, NULL, NULL);
+    assert_non_null(slow);
+    for (int i = 0; i < EVENTS + LOST; i++)
+        mailbox_tell(mb, 0, &(struct mailbox_event){.kind = MAILBOX_EV_REPROCESS_DONE});
+    assert_int_equal(rt_bcast_try_recv(slow, &note), ERR_LAGGED);
+    assert_int_equal(rt_bcast_take_lost(slow), LOST);
+    AWAIT(obs_counter_value(obs_counter(mb->m[MAILBOX_M_bus_lagged])) == LOST);
+    AWAIT(obs_counter_value(OBS_COUNTER_OF(mb->m[MAILBOX_M_queue_dropped], "events_tx")) == LOST);
+    rt_bcast_unsubscribe(slow);
+    rig_close(&r);
+}
+
 /* Receives and acks until nothing is left; how many there were. */
 static int empty_topic(struct rig *r, const char *topic)
 {
@@ -336,6 +419,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_and_closes),
+        cmocka_unit_test(a_tick_that_finds_its_queue_full_is_counted_and_costs_nothing),
+        cmocka_unit_test(events_that_a_slow_listener_lost_are_counted_one_by_one),
         cmocka_unit_test(memory_without_files_is_bounded_and_room_comes_back_by_itself),
         cmocka_unit_test(memory_for_many_shards_is_divided_so_that_none_stays_full),
     };
