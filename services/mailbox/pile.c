@@ -32,7 +32,7 @@ uint8_t *mailbox_pile_add(struct mailbox_pile *p)
         if (!wider)
             return NULL;
         p->piece = wider;
-        if (!(p->piece[p->pieces] = huge_alloc(p->pieces > 0)))
+        if (!(p->piece[p->pieces] = huge_alloc(false)))
             return NULL;
         p->pieces++;
     }
