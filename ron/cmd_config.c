@@ -3,6 +3,7 @@
 
 #include "ron/config_file.h"
 #include "ron/services.h"
+#include "ron/up.h"
 
 enum { OUTPUT_MAX = 4 << 20 };
 
@@ -40,29 +41,31 @@ static int for_each(struct cmd_ctx *ctx, const char *name, const char *file, pri
         int status = config_file_load(ctx, def, file, &c);
         if (status != CMD_OK)
             return status;
-        if (print) {
-            struct buf out;
-            buf_init(&out, OUTPUT_MAX);
-            print(def, c, &out);
-            printf("%s\n", buf_cstr(&out));
-            buf_fini(&out);
-        }
+        struct buf out;
+        buf_init(&out, OUTPUT_MAX);
+        print(def, c, &out);
+        printf("%s\n", buf_cstr(&out));
+        buf_fini(&out);
         conf_destroy(c);
     }
     return CMD_OK;
 }
 
+/* A file is good when a start would take it. */
 static int run_print(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    return for_each(ctx, argc ? argv[0] : NULL, cmd_global(ctx)->config, print_effective);
+    int status = up_check_config(ctx, cmd_global(ctx));
+    return status != CMD_OK
+               ? status
+               : for_each(ctx, argc ? argv[0] : NULL, cmd_global(ctx)->config, print_effective);
 }
 
 static int run_check(struct cmd_ctx *ctx, int argc, char **argv)
 {
     (void)argc;
-    int status = for_each(ctx, NULL, argv[0], NULL);
+    int status = up_check_config(ctx, &(struct cmd_global){.config = argv[0]});
     if (status == CMD_OK)
-        printf("%s is good\n", argv[0]);
+        printf(cmd_global(ctx)->json ? "{\"ok\":true}\n" : "%s is good\n", argv[0]);
     return status;
 }
 
