@@ -258,6 +258,16 @@ class Ledger(Program):
     def role(self):
         return self.status().get("role")
 
+    def number(self, name):
+        """What /metrics says of ledger_replica_<name> now; 0 when nobody answers."""
+        try:
+            status, page, _ = self.call("GET", "/metrics")
+            page = page.decode() if status == 200 else ""
+        except (OSError, http.client.HTTPException):
+            return 0.0
+        found = re.search(rf"^ledger_replica_{name}\{{[^}}]*\}} (\S+)$", page, re.M)
+        return float(found[1]) if found else 0.0
+
     def verify(self):
         r = subprocess.run([RON, "ledger", "verify", os.path.join(self.data, "ledger"), "--json"], capture_output=True, text=True, timeout=120)
         if r.returncode != 0:
