@@ -125,7 +125,10 @@ static void opening_leaves_three_generations_to_the_checkpointer(void **state) R
         struct history h;
         struct store_disk *disk;
         assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
-        begin(&h, disk);
+        h.sent = 0;
+        rig_init(&h.r, disk);
+        h.r.set.checkpoint_entries = h.r.set.commit_max_entries = 64;
+        assert_int_equal(rig_open(&h.r), ERR_OK);
         unsigned per =
             h.r.set.checkpoint_entries + h.r.set.commit_max_entries; /* what a replayed one holds */
         while (h.sent < complete * per + 1) {
