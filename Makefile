@@ -32,6 +32,7 @@ drill-replica:        ## kills, stops, cuts and promotes at random under load, f
 	@tools/build debug
 	@SRC=$(CURDIR) RON=$(CURDIR)/build/debug/ron tests/crash/replica/drill --seconds $(or $(DRILL_SECONDS),180) $(if $(SEED),--seed $(SEED))
 	@SRC=$(CURDIR) RON=$(CURDIR)/build/debug/ron tests/crash/replica/mailbox_drill --seconds $(or $(DRILL_SECONDS),180) $(if $(SEED),--seed $(SEED))
+	@SRC=$(CURDIR) RON=$(CURDIR)/build/debug/ron tests/crash/replica/mailbox_full_disk
 
 asan tsan:            ## the core suites under a sanitizer
 	@tools/setup check

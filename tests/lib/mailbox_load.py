@@ -114,10 +114,11 @@ class Load:
                     assert r2["duplicate"]
 
     def consume(self, _, drain=False):
-        c, idle = Client(self), 0
+        c, idle, turn = Client(self), 0, 0
         while not self.stopping.is_set() or drain:
             asked = now()
-            topic = random.choice(self.topics)
+            turn += 1
+            topic = self.topics[turn % len(self.topics)] if drain else random.choice(self.topics)  # the end of a drain has looked everywhere
             st, r = c.call("/v1/recv", {"topic": topic, "max_messages": 16, "visibility_ms": self.visibility_ms, "wait_ms": 50})
             if st != 200:
                 time.sleep(0.01)

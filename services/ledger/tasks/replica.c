@@ -24,10 +24,9 @@ static bool rejoin(struct ledger_service *s)
     if (!l->set.replica_rejoin || ledger_replica_role(l) != ROLE_FENCED || !settled(l))
         return false;
     bool heard = svc_ask_reopen(s->svc);
-    obs_log(
-        l->deps.log, heard ? OBS_INFO : OBS_WARN, "rejoin",
-        OBS_STR("how", heard ? "opening again as a standby" : "restart the process: nobody in it can"),
-        OBS_END);
+    obs_log(l->deps.log, heard ? OBS_INFO : OBS_WARN, "rejoin",
+            OBS_STR("how", heard ? "opening again as a standby" : "restart the process: nobody in it can"),
+            OBS_END);
     return true;
 }
 
