@@ -1,7 +1,5 @@
 #include "services/ledger/replay.h"
 
-#include <string.h>
-
 #include "base/check.h"
 #include "rt/task.h"
 #include "services/ledger/checkpoint.h"
@@ -57,7 +55,8 @@ static enum err write_oldest(struct ledger *l) RT_BLOCKS
         if (err != ERR_OK)
             break;
         l->n_gen_log_done--;
-        memmove(&l->gen_log_done[0], &l->gen_log_done[1], l->n_gen_log_done * sizeof l->gen_log_done[0]);
+        for (unsigned i = 0; i < l->n_gen_log_done; i++)
+            l->gen_log_done[i] = l->gen_log_done[i + 1];
         err = ledger_checkpoint_merge_all(l);
     }
     return err;
