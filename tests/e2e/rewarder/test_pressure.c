@@ -1,5 +1,6 @@
 /* The rewarder's queues filled to their policies, its deadlines, rates and retention, and half of its workers failing. */
 #include <dirent.h>
+#include <sched.h>
 #include <zlib.h>
 
 #include "held.h"
@@ -43,6 +44,59 @@ static void work_full_twice_is_503_and_counted_and_readiness_toggles(void **stat
     /* the failed run claims nothing */
     json_decref(compute(f, "e1", cid, "weekly", 202));
     json_decref(await_state(f, "e1", "settled"));
+}
+
+static void *make_room(void *arg)
+{
+    struct fixture *f = arg;
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    uint64_t before = counted(f, REWARDER_M_retries, "work");
+    while (counted(f, REWARDER_M_retries, "work") == before && !deadline_passed(by))
+        sched_yield();
+    release_workers();
+    return NULL;
+}
+
+/* One attempt: `work` is full when the job comes, and has room soon after. The status, which on a busy machine may be 503 after all. */
+static int ask_while_room_comes(struct fixture *f, const char *epoch) RT_BLOCKS
+{
+    struct rewarder *r = state_of(f);
+    char cid[80], path[96], body[256];
+    pthread_t maker;
+    struct answer a;
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    while (rt_chan_depth(r->work) > 0) { /* what the last attempt filled it with */
+        assert_false(deadline_passed(by));
+        sched_yield();
+    }
+    put_inputs(f, epoch, 3, cid);
+    hold_workers(f, "e0");
+    struct rewarder_item *it = dud();
+    while (rt_chan_try_send(r->work, it) == ERR_OK)
+        it = dud();
+    rewarder_item_destroy(r, it);
+    assert_int_equal(pthread_create(&maker, NULL, make_room, f), 0);
+    snprintf(path, sizeof path, "/rewarder/epochs/%s/compute", epoch);
+    snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"weekly\"}", cid);
+    call(f, "POST", path, body, NULL, NULL, &a);
+    buf_fini(&a.body);
+    pthread_join(maker, NULL);
+    return a.status;
+}
+
+/* What found no room is tried once more after 50 to 150 ms: room that comes in between is used. */
+static void work_that_has_room_again_soon_is_not_refused(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char epoch[16];
+    int status = 503;
+    settle(f, "e0", 3, "weekly");
+    for (unsigned i = 1; status == 503 && i <= 20; i++) {
+        snprintf(epoch, sizeof epoch, "soon%u", i);
+        status = ask_while_room_comes(f, epoch);
+    }
+    assert_int_equal(status, 202);
+    json_decref(await_state(f, epoch, "settled"));
 }
 
 /* The emitter hangs in a call to the ledger: handles fill `intents`, the next worker waits its time, then gives up. */
@@ -560,6 +614,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(work_full_twice_is_503_and_counted_and_readiness_toggles),
+        TEST(work_that_has_room_again_soon_is_not_refused),
         TEST(a_run_the_emitter_does_not_take_is_quarantined_and_pays_nothing),
         TEST(a_result_nobody_writes_is_counted_and_its_run_fails),
         TEST(a_listener_that_cannot_follow_is_told_and_counted),
