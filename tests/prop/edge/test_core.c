@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "services/edge/core/address.h"
 #include "services/edge/core/catalog.h"
 #include "services/edge/core/pmtiles.h"
 #include "services/edge/core/tile.h"
@@ -263,6 +264,99 @@ static void a_torn_tail_is_told_from_corruption(void **state)
     }
 }
 
+/* The same rules a second time, as numbers: first and last address of what is not public. */
+static const uint32_t private_v4[][2] = {
+    {0x00000000, 0x00ffffff}, {0x0a000000, 0x0affffff}, {0x64400000, 0x647fffff}, {0x7f000000, 0x7fffffff},
+    {0xa9fe0000, 0xa9feffff}, {0xac100000, 0xac1fffff}, {0xc0000000, 0xc00000ff}, {0xc0000200, 0xc00002ff},
+    {0xc0586300, 0xc05863ff}, {0xc0a80000, 0xc0a8ffff}, {0xc6120000, 0xc613ffff}, {0xc6336400, 0xc63364ff},
+    {0xcb007100, 0xcb0071ff}, {0xe0000000, 0xffffffff}};
+enum { PRIVATE_V4 = sizeof private_v4 / sizeof *private_v4 };
+
+static const struct {
+    uint64_t first, last; /* upper halves */
+} private_v6[] = {{0x0064ff9b00010000, 0x0064ff9b0001ffff}, {0x0100000000000000, 0x0100000000000000},
+                  {0x2001000000000000, 0x200101ffffffffff}, {0x20010db800000000, 0x20010db8ffffffff},
+                  {0xfc00000000000000, 0xfdffffffffffffff}, {0xfe80000000000000, 0xfebfffffffffffff},
+                  {0xff00000000000000, 0xffffffffffffffff}};
+enum { PRIVATE_V6 = sizeof private_v6 / sizeof *private_v6 };
+
+static bool public_v4(uint32_t a)
+{
+    for (size_t i = 0; i < PRIVATE_V4; i++)
+        if (a >= private_v4[i][0] && a <= private_v4[i][1])
+            return false;
+    return true;
+}
+
+static bool public_address(uint64_t high, uint64_t low)
+{
+    if ((high == 0 && low >> 32 == 0xffff) || (high == 0x0064ff9b00000000 && low >> 32 == 0))
+        return public_v4((uint32_t)low);
+    if (high >> 48 == 0x2002)
+        return public_v4((uint32_t)(high >> 16));
+    for (size_t i = 0; i < PRIVATE_V6; i++)
+        if (high >= private_v6[i].first && high <= private_v6[i].last)
+            return false;
+    return high != 0 || low > 1;
+}
+
+/* Random, or at and around the ends of what is private. */
+static uint32_t some_v4(struct rng *r)
+{
+    uint32_t end = private_v4[rng_below(r, PRIVATE_V4)][rng_below(r, 2)];
+    return rng_below(r, 4) == 0 ? (uint32_t)rng_u64(r) : end - 1 + (uint32_t)rng_below(r, 3);
+}
+
+static void some_address(struct rng *r, uint64_t *out_high, uint64_t *out_low)
+{
+    size_t range = rng_below(r, PRIVATE_V6);
+    uint64_t end = rng_below(r, 2) ? private_v6[range].first : private_v6[range].last;
+    *out_low = rng_u64(r);
+    switch (rng_below(r, 6)) {
+    case 0:
+        *out_high = 0;
+        *out_low = 0xffff00000000 | some_v4(r);
+        break;
+    case 1:
+        *out_high = 0x0064ff9b00000000;
+        *out_low = some_v4(r);
+        break;
+    case 2:
+        *out_high = 0x2002000000000000 | (uint64_t)some_v4(r) << 16 | rng_below(r, 65536);
+        break;
+    case 3:
+        *out_high = 0;
+        *out_low = rng_below(r, 4);
+        break;
+    case 4:
+        *out_high = end - 1 + rng_below(r, 3);
+        break;
+    default:
+        *out_high = rng_u64(r);
+    }
+}
+
+static void an_address_is_allowed_or_refused_as_a_second_reading_of_the_rules_says(void **state)
+{
+    struct rng r;
+    size_t allowed = 0;
+    (void)state;
+    rng_seed(&r, seed);
+    for (int i = 0; i < 200000; i++) {
+        uint64_t high, low;
+        uint8_t addr[16];
+        some_address(&r, &high, &low);
+        be64_put(addr, high);
+        be64_put(addr + 8, low);
+        bool want = public_address(high, low);
+        if (edge_address_ok(addr, NULL, 0) != want)
+            fail_msg("%016llx%016llx should be %s", (unsigned long long)high, (unsigned long long)low,
+                     want ? "allowed" : "refused");
+        allowed += want;
+    }
+    assert_in_range(allowed, 20000, 180000); /* both happen a lot */
+}
+
 int main(void)
 {
     const char *given = getenv("RON_SEED");
@@ -274,6 +368,7 @@ int main(void)
         cmocka_unit_test(mutated_archives_are_refused_or_harmless),
         cmocka_unit_test(any_prefix_of_the_log_replays_to_a_state_that_was),
         cmocka_unit_test(a_torn_tail_is_told_from_corruption),
+        cmocka_unit_test(an_address_is_allowed_or_refused_as_a_second_reading_of_the_rules_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
