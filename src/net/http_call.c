@@ -8,6 +8,7 @@
  * cookies, no redirects unless asked for, the address vetted after resolving, the size of the answer
  * counted as it comes.
  */
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -327,9 +328,12 @@ static curl_socket_t open_socket(void *ctx, curlsocktype purpose, struct curl_so
     return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
 }
 
+/* By the whole address: 127.example.com is somebody else's. */
 static bool is_loopback(const char *host)
 {
-    return strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "[::1]") == 0;
+    struct in_addr v4;
+    return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 ||
+           (inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET);
 }
 
 /* http or https, and http only to where nobody listens in. */

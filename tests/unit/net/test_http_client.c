@@ -435,6 +435,8 @@ static void only_http_and_https_are_spoken_and_http_only_to_loopback(void **stat
         {"http://", ERR_SYNTAX},
         {"http://192.0.2.1/", ERR_FORBIDDEN},
         {"http://example.com/", ERR_FORBIDDEN},
+        {"http://127.example.com/", ERR_FORBIDDEN},
+        {"http://localhost.example.com/", ERR_FORBIDDEN},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct net_http_request rq = {.url = rows[i].url, .by = deadline_in_ms(1000)};
