@@ -23,6 +23,8 @@ struct net_tls {
 struct net_tls_session {
     SSL *ssl;
     struct net_tls *tls; /* the listener's, which outlives its connections */
+    bool shaken; /* the handshake is done; SSL_is_init_finished takes that back with every later error */
+    bool failed; /* it never will be, and is counted: it may be asked again before it is closed */
 };
 
 static int pick_http11(SSL *ssl, const unsigned char **out, unsigned char *out_n, const unsigned char *in,
@@ -131,6 +133,14 @@ uint64_t net_tls_failures(const struct net_tls *tls)
     return atomic_load_explicit(&((struct net_tls *)(uintptr_t)tls)->failures, memory_order_relaxed);
 }
 
+static void on_info(const SSL *ssl, int where, int result)
+{
+    struct net_tls_session *s = SSL_get_app_data(ssl);
+    (void)result;
+    if (where & SSL_CB_HANDSHAKE_DONE)
+        s->shaken = true;
+}
+
 enum err net_tls_accept(struct net_tls *tls, int fd, struct net_tls_session **out_session)
 {
     struct net_tls_session *s = calloc(1, sizeof *s);
@@ -148,6 +158,8 @@ enum err net_tls_accept(struct net_tls *tls, int fd, struct net_tls_session **ou
         return ERR_NO_MEMORY;
     }
     SSL_set_accept_state(s->ssl);
+    SSL_set_app_data(s->ssl, s);
+    SSL_set_info_callback(s->ssl, on_info);
     s->tls = tls;
     *out_session = s;
     return ERR_OK;
@@ -164,8 +176,10 @@ static enum net_io verdict(struct net_tls_session *s, int r)
     case SSL_ERROR_ZERO_RETURN:
         return NET_IO_EOF;
     default:
-        if (!SSL_is_init_finished(s->ssl)) /* the connection ends, so it is counted once */
+        if (!s->shaken && !s->failed) {
+            s->failed = true;
             atomic_fetch_add_explicit(&s->tls->failures, 1, memory_order_relaxed);
+        }
         return NET_IO_ERROR;
     }
 }
