@@ -115,23 +115,29 @@ int rewarder_list_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     return CMD_OK;
 }
 
-int rewarder_show_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+/* Shows what is at `path`, which goes: as it came with --json, else as `print` says it. */
+static int look(struct cmd_ctx *ctx, struct buf *path, void (*print)(const json_t *body)) RT_BLOCKS
 {
-    struct buf path;
     struct client_answer a;
-    (void)argc;
-    buf_init(&path, 1024);
-    rewarder_epoch_path(argv[0], cmd_switch(ctx, "dry-run") ? "?dry_run=true" : "", &path);
-    int status = client_call(ctx, "rewarder", &(struct client_request){.path = buf_cstr(&path)}, &a);
-    buf_fini(&path);
+    int status = client_call(ctx, "rewarder", &(struct client_request){.path = buf_cstr(path)}, &a);
+    buf_fini(path);
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);
     if (cmd_global(ctx)->json)
         client_print_raw(&a);
     else
-        rewarder_print_run(a.json);
+        print(a.json);
     client_free(&a);
     return CMD_OK;
+}
+
+int rewarder_show_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    struct buf path;
+    (void)argc;
+    buf_init(&path, 1024);
+    rewarder_epoch_path(argv[0], cmd_switch(ctx, "dry-run") ? "?dry_run=true" : "", &path);
+    return look(ctx, &path, rewarder_print_run);
 }
 
 static const char *in_words(const char *why)
@@ -185,21 +191,11 @@ static void print_explanation(const json_t *body)
 int rewarder_explain_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     struct buf path;
-    struct client_answer a;
     (void)argc;
     buf_init(&path, 2048);
     rewarder_epoch_path(argv[0], "/payouts?account=", &path);
     client_encode(argv[1], &path);
-    int status = client_call(ctx, "rewarder", &(struct client_request){.path = buf_cstr(&path)}, &a);
-    buf_fini(&path);
-    if (status != CMD_OK)
-        return client_finish(ctx, &a, status);
-    if (cmd_global(ctx)->json)
-        client_print_raw(&a);
-    else
-        print_explanation(a.json);
-    client_free(&a);
-    return CMD_OK;
+    return look(ctx, &path, print_explanation);
 }
 
 static int show_json(struct cmd_ctx *ctx, const struct client_request *rq) RT_BLOCKS

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "metric_sum.h"
 #include "net/http_client.h"
+#include "waiting.h"
 
 extern const struct svc_def wallet_svc;
 
@@ -92,27 +93,24 @@ static void start(struct wallet_rig *r, const char *const *flags, size_t n)
     CHECK(e == ERR_OK);
 }
 
+static void ask_ready(struct wallet_rig *r, struct rig_answer *a) RT_BLOCKS
+{
+    rig_call(r, "GET", "/readyz", NULL, "", NULL, a);
+}
+
 void rig_await_ready(struct wallet_rig *r, bool ready)
 {
-    struct deadline by = deadline_in_ms(60000);
     struct rig_answer *a = malloc(sizeof *a);
     CHECK(a);
-    do {
-        rig_call(r, "GET", "/readyz", NULL, "", NULL, a);
-        CHECK(!deadline_passed(by));
-    } while ((a->status == 200) != ready);
+    AWAIT((ask_ready(r, a), (a->status == 200) == ready));
     free(a);
 }
 
 void rig_await_readyz(struct wallet_rig *r, const char *says)
 {
-    struct deadline by = deadline_in_ms(60000);
     struct rig_answer *a = malloc(sizeof *a);
     CHECK(a);
-    do {
-        rig_call(r, "GET", "/readyz", NULL, "", NULL, a);
-        CHECK(!deadline_passed(by));
-    } while (!strstr(a->body, says));
+    AWAIT((ask_ready(r, a), strstr(a->body, says) != NULL));
     free(a);
 }
 

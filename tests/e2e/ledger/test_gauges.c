@@ -153,8 +153,7 @@ static bool is_committer(void)
 
 static enum err unreliable_pwrite(struct store_file *f, const void *p, size_t n, uint64_t at)
 {
-    while (is_committer() && atomic_load(&writes_do) == WRITES_HANG)
-        usleep(1000);
+    AWAIT(!is_committer() || atomic_load(&writes_do) != WRITES_HANG);
     if (is_committer() && atomic_load(&writes_do) == WRITES_FAIL)
         return ERR_IO;
     return plain->pwrite(f, p, n, at);

@@ -157,19 +157,26 @@ static void a_lost_connection_ends_its_calls_and_the_next_call_makes_a_new_one(v
     close(listener);
 }
 
-static void calls_to_nobody_are_refused_and_later_ones_find_the_server(void **state)
+/* A client of a port that nobody listens on; the descriptor keeps it so. */
+static int open_client_of_nobody(struct fix *f)
 {
-    struct fix *f = *state;
     char to[64];
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     struct sockaddr_in a = {.sin_family = AF_INET};
     socklen_t n = sizeof a;
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0); /* a port nobody listens on */
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
     snprintf(to, sizeof to, "127.0.0.1:%u", ntohs(a.sin_port));
     struct net_oap_client_config cfg = {.loop = f->loop, .connect = to};
     assert_int_equal(net_oap_client_create(&cfg, &f->client), ERR_OK);
+    return fd;
+}
+
+static void calls_to_nobody_are_refused_and_later_ones_find_the_server(void **state)
+{
+    struct fix *f = *state;
+    int fd = open_client_of_nobody(f);
     assert_int_equal(call(f, OP_ECHO, "x", 60000), ERR_OK);
     wait_answers(f, 1);
     assert_int_equal(f->e, ERR_REFUSED);
@@ -185,16 +192,7 @@ static void calls_to_nobody_are_refused_and_later_ones_find_the_server(void **st
 static void a_call_that_never_left_says_so(void **state)
 {
     struct fix *f = *state;
-    char to[64];
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in a = {.sin_family = AF_INET};
-    socklen_t n = sizeof a;
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0); /* a port nobody listens on */
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-    snprintf(to, sizeof to, "127.0.0.1:%u", ntohs(a.sin_port));
-    struct net_oap_client_config cfg = {.loop = f->loop, .connect = to};
-    assert_int_equal(net_oap_client_create(&cfg, &f->client), ERR_OK);
+    int fd = open_client_of_nobody(f);
     assert_int_equal(call(f, OP_ECHO, "x", 60000), ERR_OK);
     wait_answers(f, 1);
     assert_int_equal(call(f, OP_ECHO, "x", 10), ERR_OK); /* its time ends before the back-off does */
