@@ -153,18 +153,24 @@ static enum err mem_lock(struct store_disk *sd, const char *path, struct store_f
 
 /* --- contents --- */
 
+/* Whether a read of this file goes ahead. */
+static bool read_goes(struct memdisk *d, struct memdisk_file *f, enum err *out_err)
+{
+    enum memdisk_verdict v = ask_file(d, f, MEMDISK_READ, out_err);
+    if (v == MEMDISK_CUT)
+        d->cut(d);
+    if (v == MEMDISK_GO)
+        *out_err = ERR_OK;
+    return v == MEMDISK_GO;
+}
+
 static enum err mem_pread(struct store_file *sf, void *p, size_t n, uint64_t at, size_t *out_n)
 {
     struct memdisk *d = disk_of(sf->disk);
     enum err e;
     rt_lock_take(&d->lock);
-    enum memdisk_verdict v = ask_file(d, file_of(sf), MEMDISK_READ, &e);
-    if (v == MEMDISK_CUT)
-        d->cut(d);
-    if (v == MEMDISK_GO) {
+    if (read_goes(d, file_of(sf), &e))
         *out_n = memfs_read(file_of(sf)->inode, p, n, at);
-        e = ERR_OK;
-    }
     rt_lock_release(&d->lock);
     return e;
 }
@@ -298,13 +304,8 @@ static enum err mem_size(struct store_file *sf, uint64_t *out)
     struct memdisk *d = disk_of(sf->disk);
     enum err e;
     rt_lock_take(&d->lock);
-    enum memdisk_verdict v = ask_file(d, file_of(sf), MEMDISK_READ, &e);
-    if (v == MEMDISK_CUT)
-        d->cut(d);
-    if (v == MEMDISK_GO) {
+    if (read_goes(d, file_of(sf), &e))
         *out = file_of(sf)->inode->size;
-        e = ERR_OK;
-    }
     rt_lock_release(&d->lock);
     return e;
 }

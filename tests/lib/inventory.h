@@ -1,6 +1,6 @@
 /*
- * A service's declared tasks, queues, locks, time limits and numbers against the list a test has of them: what is missing, what nobody
- * promised, and what differs. For cmocka programs.
+ * A service's declared tasks, queues, locks, time limits, defaults and numbers against what was promised: what is missing, what nobody
+ * promised, and what differs. A test program defines `promised` and runs `inventory_run`. For cmocka programs.
  */
 #ifndef RON_TESTS_LIB_INVENTORY_H
 #define RON_TESTS_LIB_INVENTORY_H
@@ -16,7 +16,7 @@
 
 #include "svc/svc.h"
 
-#define INVENTORY_N(list) (sizeof(list) / sizeof *(list))
+enum { INVENTORY_MAX = 24 };
 
 struct inventory_queue {
     const char *name, *from, *to;
@@ -27,7 +27,10 @@ struct inventory_queue {
 
 struct inventory_task {
     const char *name;
-    unsigned drain_step;
+    unsigned drain; /* the step it ends in */
+    enum rt_on_fail on_fail;
+    bool silent;          /* it may be long in one call and has no heartbeat */
+    unsigned least, most; /* how many of them; 0: one at least, and no limit */
 };
 
 struct inventory_timeout {
@@ -35,123 +38,163 @@ struct inventory_timeout {
     int64_t ms;
 };
 
+/* Every list ends at its first empty place. Queues, tasks and time limits are complete; of the others there may be more. */
+struct inventory {
+    const struct svc_def *service;
+    struct inventory_queue queues[INVENTORY_MAX];
+    struct inventory_task tasks[INVENTORY_MAX];
+    const char *locks_outer_first[INVENTORY_MAX];
+    struct inventory_timeout timeouts[INVENTORY_MAX];
+    const char *defaults[INVENTORY_MAX][2]; /* key, value as TOML writes it */
+    const char *metrics[INVENTORY_MAX][2];  /* name, how its labels begin in metrics.def */
+};
+
+static const struct inventory promised;
+
 static struct {
     struct conf *conf;
     struct rt_topology t;
-} inventory;
+} declared;
 
 /* As the service would have it without a file, an environment or flags. */
-static inline int inventory_load(const struct svc_def *def)
+static int inventory_load(void **state)
 {
     struct conf_error why;
-    if (conf_load(def->config, &(struct conf_sources){.file_name = NULL}, &inventory.conf, &why) !=
-        ERR_OK) {
+    (void)state;
+    if (conf_load(promised.service->config, &(struct conf_sources){.file_name = NULL}, &declared.conf,
+                  &why) != ERR_OK) {
         print_error("%s\n", why.text);
         return -1;
     }
-    def->topology(conf_values(inventory.conf), &inventory.t);
+    promised.service->topology(conf_values(declared.conf), &declared.t);
     return 0;
 }
 
-static inline int inventory_unload(void **state)
+static int inventory_unload(void **state)
 {
     (void)state;
-    conf_destroy(inventory.conf);
+    conf_destroy(declared.conf);
     return 0;
 }
 
-static inline void inventory_queues(const struct inventory_queue *list, size_t n)
+static void queues_have_their_kinds_capacities_and_policies(void **state)
 {
-    for (size_t i = 0; i < n; i++) {
-        const struct rt_topology_queue *q = rt_topology_find_queue(&inventory.t, list[i].name);
+    size_t n = 0;
+    (void)state;
+    for (const struct inventory_queue *want = promised.queues; want->name; want++, n++) {
+        const struct rt_topology_queue *q = rt_topology_find_queue(&declared.t, want->name);
         if (!q)
-            fail_msg("no queue %s", list[i].name);
-        if (q->kind != list[i].kind || q->capacity != list[i].capacity || q->policy != list[i].policy)
-            fail_msg("%s is another kind of queue", list[i].name);
-        assert_string_equal(q->from, list[i].from);
-        assert_string_equal(q->to, list[i].to);
+            fail_msg("no queue %s", want->name);
+        if (q->kind != want->kind || q->capacity != want->capacity || q->policy != want->policy)
+            fail_msg("%s is another kind of queue", want->name);
+        assert_string_equal(q->from, want->from);
+        assert_string_equal(q->to, want->to);
         assert_true(strlen(q->on_full) > 0);
     }
-    assert_int_equal(inventory.t.queues_n, n);
+    assert_int_equal(declared.t.queues_n, n);
 }
 
-static inline void inventory_tasks(const struct inventory_task *list, size_t n)
+static void tasks_are_there_and_drain_in_their_order(void **state)
 {
-    for (size_t i = 0; i < n; i++) {
-        const struct rt_topology_task *k = rt_topology_find_task(&inventory.t, list[i].name);
+    size_t n = 0;
+    (void)state;
+    for (const struct inventory_task *want = promised.tasks; want->name; want++, n++) {
+        const struct rt_topology_task *k = rt_topology_find_task(&declared.t, want->name);
         if (!k)
-            fail_msg("no task %s", list[i].name);
-        assert_true(k->count >= 1 && k->heartbeat_ms > 0);
-        assert_int_equal(k->on_fail, RT_RESTART);
-        assert_int_equal(k->drain_step, list[i].drain_step);
+            fail_msg("no task %s", want->name);
+        if (k->count < (want->least ? want->least : 1) || (want->most && k->count > want->most))
+            fail_msg("%u of %s", k->count, want->name);
+        if (k->on_fail != want->on_fail || k->drain_step != want->drain)
+            fail_msg("%s ends in another way", want->name);
+        if ((k->heartbeat_ms == 0) != want->silent)
+            fail_msg("%s has a heartbeat of %lld ms", want->name, (long long)k->heartbeat_ms);
     }
-    assert_int_equal(inventory.t.tasks_n, n);
+    assert_int_equal(declared.t.tasks_n, n);
 }
 
-/* In this order of rank; others may stand in between. */
-static inline void inventory_locks(const char *const *outer_first, size_t n)
+static void locks_nest_in_the_promised_order(void **state)
 {
     unsigned rank = 0;
-    for (size_t i = 0; i < n; i++) {
+    (void)state;
+    for (const char *const *want = promised.locks_outer_first; *want; want++) {
         size_t at = 0;
-        while (at < inventory.t.locks_n && strcmp(inventory.t.locks[at].name, outer_first[i]) != 0)
+        while (at < declared.t.locks_n && strcmp(declared.t.locks[at].name, *want) != 0)
             at++;
-        if (at == inventory.t.locks_n)
-            fail_msg("no lock %s", outer_first[i]);
-        assert_true(inventory.t.locks[at].rank > rank);
-        rank = inventory.t.locks[at].rank;
+        if (at == declared.t.locks_n)
+            fail_msg("no lock %s", *want);
+        assert_true(declared.t.locks[at].rank > rank);
+        rank = declared.t.locks[at].rank;
     }
 }
 
-static inline void inventory_timeouts(const struct inventory_timeout *list, size_t n)
+static void every_wait_has_its_promised_limit(void **state)
 {
-    for (size_t i = 0; i < n; i++) {
+    size_t n = 0;
+    (void)state;
+    for (const struct inventory_timeout *want = promised.timeouts; want->name; want++, n++) {
         size_t at = 0;
-        while (at < inventory.t.timeouts_n && strcmp(inventory.t.timeouts[at].name, list[i].name) != 0)
+        while (at < declared.t.timeouts_n && strcmp(declared.t.timeouts[at].name, want->name) != 0)
             at++;
-        if (at == inventory.t.timeouts_n)
-            fail_msg("no time limit %s", list[i].name);
-        if (inventory.t.timeouts[at].ms != list[i].ms)
-            fail_msg("%s is %lld ms", list[i].name, (long long)inventory.t.timeouts[at].ms);
+        if (at == declared.t.timeouts_n)
+            fail_msg("no time limit %s", want->name);
+        if (declared.t.timeouts[at].ms != want->ms)
+            fail_msg("%s is %lld ms", want->name, (long long)declared.t.timeouts[at].ms);
     }
-    assert_int_equal(inventory.t.timeouts_n, n);
+    assert_int_equal(declared.t.timeouts_n, n);
 }
 
-/* "key", value as TOML writes it */
-static inline void inventory_defaults(const char *const (*list)[2], size_t n)
+static void defaults_are_the_promised_ones(void **state)
 {
-    for (size_t i = 0; i < n; i++) {
+    (void)state;
+    for (size_t i = 0; promised.defaults[i][0]; i++) {
         struct buf text;
         buf_init(&text, 256);
-        conf_format_value(inventory.conf, list[i][0], &text);
-        if (strcmp(buf_cstr(&text), list[i][1]) != 0)
-            fail_msg("%s is %s", list[i][0], buf_cstr(&text));
+        conf_format_value(declared.conf, promised.defaults[i][0], &text);
+        if (strcmp(buf_cstr(&text), promised.defaults[i][1]) != 0)
+            fail_msg("%s is %s", promised.defaults[i][0], buf_cstr(&text));
         buf_fini(&text);
     }
 }
 
-/* "name", labels as in metrics.def (only their beginning is compared) */
-static inline void inventory_metrics(const struct svc_def *def, const char *const (*list)[2], size_t n)
+static void the_promised_numbers_are_declared(void **state)
 {
-    for (size_t i = 0; i < n; i++) {
+    const struct svc_def *def = promised.service;
+    (void)state;
+    for (size_t i = 0; promised.metrics[i][0]; i++) {
+        const char *name = promised.metrics[i][0], *labels = promised.metrics[i][1];
         const struct obs_metric_def *m = NULL;
         for (size_t k = 0; !m && k < def->metric_count; k++)
-            if (strcmp(def->metrics[k].name, list[i][0]) == 0)
+            if (strcmp(def->metrics[k].name, name) == 0)
                 m = &def->metrics[k];
         if (!m)
-            fail_msg("no metric %s", list[i][0]);
-        if (strncmp(m->labels, list[i][1], strlen(list[i][1])) != 0)
-            fail_msg("%s has the labels %s", m->name, m->labels);
+            fail_msg("no metric %s", name);
+        if (strncmp(m->labels, labels, strlen(labels)) != 0)
+            fail_msg("%s has the labels %s", name, m->labels);
     }
 }
 
-static inline void inventory_holds_together(void)
+static void no_cycle_no_unbounded_queue_and_an_order_to_drain_in(void **state)
 {
     struct buf why;
+    (void)state;
     buf_init(&why, 4096);
-    if (rt_topology_check(&inventory.t, &why) != ERR_OK)
+    if (rt_topology_check(&declared.t, &why) != ERR_OK)
         fail_msg("%s", buf_cstr(&why));
     buf_fini(&why);
+}
+
+static int inventory_run(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(queues_have_their_kinds_capacities_and_policies),
+        cmocka_unit_test(tasks_are_there_and_drain_in_their_order),
+        cmocka_unit_test(locks_nest_in_the_promised_order),
+        cmocka_unit_test(every_wait_has_its_promised_limit),
+        cmocka_unit_test(defaults_are_the_promised_ones),
+        cmocka_unit_test(the_promised_numbers_are_declared),
+        cmocka_unit_test(no_cycle_no_unbounded_queue_and_an_order_to_drain_in),
+    };
+    return cmocka_run_group_tests(tests, inventory_load, inventory_unload);
 }
 
 #endif
