@@ -153,8 +153,10 @@ static enum err replica_append(struct store_sink *s, const struct store_frame *f
                                : ERR_DISCONNECTED;
     struct store_pos pos;
     e = store_sink_append(x->cfg.local, f, parts, n_parts, &pos);
-    if (e != ERR_OK)
-        return e; /* the row may be there; nobody is told that it is, and opening reads it back */
+    if (e != ERR_OK) { /* the row may be there; nobody is told that it is, and opening reads it back */
+        store_pg_drop(x->cfg.pg); /* or its answer would be read as that of whatever is appended next */
+        return e;
+    }
     e = settle(x, &row, sent == ERR_OK ? store_pg_append_finish(x->cfg.pg, by) : sent);
     obs_hist_observe(x->cfg.append_seconds, (double)(os_now_ns() - began) / 1e9);
     if (e != ERR_OK)

@@ -8,6 +8,13 @@
  * Fenced      Another epoch, or another root before ours: ERR_FENCED, now and for ever. The local frame stays where it is; it
  *             was not acknowledged, and opening sets it aside (store_journal_set_aside).
  *
+ * One half    When the local journal refuses a frame the row may be there all the same. The append fails, nothing is acknowledged, and
+ *             the connection is given up, so that the row's answer is nobody's. A local journal that failed for good takes nothing
+ *             more; one that was merely full (ERR_NO_SPACE) may be tried again: with the same group the row is found and counts,
+ *             with another one under the same number the sink is fenced, and opening takes the row. The reverse, a frame without its
+ *             row, ends in Unknown or Fenced. So an acknowledged group is in both places, and one that is in one place only was never
+ *             acknowledged.
+ *
  * Ownership   The sink owns the local sink and the connection it is given.
  * Threads     As any sink. store_sink_replica_epoch is called by the writer's thread, or while it rests.
  */

@@ -17,6 +17,7 @@
 #include "store/disk_memory.h"
 #include "store/pg_stream.h"
 #include "store/sink_replica.h"
+#include "waiting.h"
 
 enum { SEGMENT = 1 << 20, FRAME_MAX = 65536, WAIT_MS = 5000 };
 
@@ -452,6 +453,57 @@ static void a_group_that_the_local_disk_refused_is_not_acknowledged_though_the_q
     teardown(&x);
 }
 
+static enum err no_room(struct store_sink *s, const struct store_frame *f, const struct bytes *parts,
+                        size_t n_parts, struct store_pos *out_pos)
+{
+    (void)s, (void)f, (void)parts, (void)n_parts, (void)out_pos;
+    return ERR_NO_SPACE;
+}
+
+/* One group is refused by a full local disk while its row reaches the quorum; then there is room. */
+static void full_for_one_group(struct fixture *x, char fill) RT_BLOCKS
+{
+    struct store_sink *local = store_sink_replica_local(x->sink);
+    const struct store_sink_ops *whole = local->ops;
+    struct store_sink_ops full = *whole;
+    full.append = no_room;
+    local->ops = &full;
+    assert_int_equal(append(x, fill, 300), ERR_NO_SPACE);
+    local->ops = whole;
+    AWAIT(rows_of(x).n == 2);
+}
+
+RT_BLOCKS
+static void the_answer_to_a_refused_group_is_not_read_as_the_next_ones(void **state)
+{
+    (void)state;
+    struct fixture x;
+    struct store_frame stored;
+    writer(&x);
+    assert_int_equal(append(&x, 'a', 300), ERR_OK);
+    stored = next_frame(&x, 'b');
+    full_for_one_group(&x, 'b');
+    assert_int_equal(append(&x, 'c', 300), ERR_FENCED); /* PostgreSQL has another group of this number */
+    struct seen s = rows_of(&x);
+    assert_int_equal(s.n, 2);
+    assert_true(sha256_eq(&s.last.new_root, &stored.new_root));
+    teardown(&x);
+}
+
+RT_BLOCKS
+static void a_group_that_was_refused_for_want_of_room_counts_once_when_it_comes_again(void **state)
+{
+    (void)state;
+    struct fixture x;
+    writer(&x);
+    assert_int_equal(append(&x, 'a', 300), ERR_OK);
+    full_for_one_group(&x, 'b');
+    assert_int_equal(append(&x, 'b', 300), ERR_OK);
+    assert_int_equal(append(&x, 'c', 300), ERR_OK);
+    assert_int_equal(rows_of(&x).n, 3);
+    teardown(&x);
+}
+
 static struct seen local_of(struct fixture *x) RT_BLOCKS
 {
     struct seen s = {0};
@@ -725,6 +777,8 @@ int main(void)
         cmocka_unit_test(a_row_that_only_the_primary_has_is_not_acknowledged),
         cmocka_unit_test(a_commit_whose_wait_was_cancelled_is_not_acknowledged),
         cmocka_unit_test(a_group_that_the_local_disk_refused_is_not_acknowledged_though_the_quorum_has_it),
+        cmocka_unit_test(the_answer_to_a_refused_group_is_not_read_as_the_next_ones),
+        cmocka_unit_test(a_group_that_was_refused_for_want_of_room_counts_once_when_it_comes_again),
         cmocka_unit_test(an_orphan_is_set_aside_and_the_journal_goes_on_before_it),
         cmocka_unit_test(a_server_that_does_not_keep_its_word_is_refused_with_a_sentence),
         cmocka_unit_test(a_frozen_server_costs_no_more_than_the_deadline),
