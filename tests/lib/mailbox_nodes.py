@@ -172,7 +172,8 @@ class Rig:
         load = self.load
         load.stop()
         until("every lease has ended", lambda: load.leased() == 0)
-        load.consume(0, drain=True)
+        began, refused = time.monotonic(), load.drain()
+        say(f"drained in {time.monotonic() - began:.2f} s" + "".join(f"; {topic}: {n} times {st}" for (topic, st), n in refused.items()))
         chains = {topic: self.links(topic) for topic in load.topics if any(t == topic for t, _ in load.links)}
         for (topic, seq), (msg_id, link) in load.links.items():
             if link:  # a duplicate whose original's body is gone does not say it
