@@ -1,43 +1,12 @@
 """Plays requests against a running system and holds every answer against docs/openapi/<service>.yaml."""
-import base64, json, os, re, sys, time, urllib.error, urllib.request
-import jsonschema, yaml
+import base64, json, os, sys, time, urllib.error, urllib.request
+
+sys.path.insert(0, os.path.join(os.environ["SRC"], "tests/lib"))
+from openapi_doc import find, header_misfits, misfits  # noqa: E402
 
 BASE, TOKEN = int(os.environ["BASE"]), os.environ["TOKEN"]
-DOCS = os.path.join(os.environ["SRC"], "docs", "openapi")
 PORTS = {"ledger": 10, "wallet": 20, "mailbox": 30, "rewarder": 40, "edge": 50}
-files, failures, seen = {}, [], set()
-
-
-def load(name):
-    if name not in files:
-        files[name] = yaml.safe_load(open(os.path.join(DOCS, name)))
-    return files[name]
-
-
-def resolve(node, where):
-    """The node with every reference replaced by what it names (the documents have no cycles)."""
-    if isinstance(node, list):
-        return [resolve(n, where) for n in node]
-    if not isinstance(node, dict):
-        return node
-    if "$ref" in node:
-        file, _, path = node["$ref"].partition("#")
-        target = load(file or where)
-        for step in path.strip("/").split("/"):
-            target = target[step.replace("~1", "/").replace("~0", "~")]
-        return resolve(target, file or where)
-    return {k: resolve(v, where) for k, v in node.items()}
-
-
-def find(service, method, path):
-    """The documented operation whose template fits; one without parameters wins."""
-    document = load(service + ".yaml")
-    for template in sorted(document["paths"], key=lambda t: (t.count("{"), -len(t))):
-        pattern = "".join(re.escape(p) if not p.startswith("{") else ("[^/]+" if p not in ("{path}", "{account}", "{idem_id}", "{id}", "{name}") else ".+")
-                          for p in re.split(r"(\{[^}]+\})", template))
-        if re.fullmatch(pattern, path) and method.lower() in document["paths"][template]:
-            return template, resolve(document["paths"][template][method.lower()], service + ".yaml")
-    return None, None
+failures, seen = [], set()
 
 
 def ask(service, method, target, body=None, want=None, headers=None, token=TOKEN, kind="application/json"):
@@ -70,8 +39,8 @@ def ask(service, method, target, body=None, want=None, headers=None, token=TOKEN
     elif content and media not in content:
         failures.append(f"{name}: {status} is {media}, documented are {', '.join(content)}")
     elif parsed is not None:
-        for error in jsonschema.Draft202012Validator(content[media]["schema"]).iter_errors(parsed):
-            failures.append(f"{name}: {status}: {'/'.join(map(str, error.path))}: {error.message[:160]}")
+        failures.extend(f"{name}: {status}: {m}" for m in misfits(content[media]["schema"], parsed))
+    failures.extend(f"{name}: {status}: header {m}" for m in header_misfits(promised, dict(answer.headers)))
     return parsed
 
 
