@@ -133,7 +133,8 @@ struct edge_slot {
 };
 
 struct edge_generation {
-    struct os_a32 refs; /* relaxed up, under state_meta; acq_rel down: who frees it sees what the others did */
+    /* relaxed up, under state_meta; acq_rel down: who frees it sees what the others did */
+    struct os_a32 refs;
     uint64_t number;
     int64_t published_ms;
     size_t n;

@@ -248,6 +248,8 @@ struct net_req *net_req__new(struct net_worker *w);
 void net_req__free(struct net_req *rq);
 void net_req__orphan(struct net_req *rq);
 enum err net_req__body_add(struct net_req *rq, struct bytes piece);
+
+/* http_head.c */
 void net_req__read_head(struct net_req *rq, const char *text);
 
 /* http_reply.c: unified way out; takes over the answer. */
