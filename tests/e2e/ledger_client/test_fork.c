@@ -8,11 +8,11 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "ledger_rig.h"
+#include "waiting.h"
 
 static const enum rig_transport wires[] = {RIG_HTTP, RIG_OAP_UNIX};
 
@@ -53,16 +53,27 @@ static void replace(struct ledger_rig *r, int n)
 }
 
 /* The line may need a moment to be there again; then the first thing heard is the verdict. */
-static void head_says_forked(struct rig_client *c)
+static bool head_says_forked(struct rig_client *c)
 {
-    struct deadline by = deadline_in_ms(30000);
     struct rig_reply a;
-    do {
-        rig_head(c, 5000, &a);
-        assert_int_equal(a.outcome, LEDGER_REFUSED);
-        assert_false(deadline_passed(by));
-        usleep(1000);
-    } while (a.err != ERR_LEDGER_FORKED);
+    rig_head(c, 5000, &a);
+    assert_int_equal(a.outcome, LEDGER_REFUSED);
+    return a.err == ERR_LEDGER_FORKED;
+}
+
+static bool ingest_says_forked(struct rig_client *c, const struct ledger_ingest *rq)
+{
+    struct rig_reply a;
+    rig_ingest(c, rq, 5000, &a);
+    assert_int_equal(a.outcome, LEDGER_REFUSED);
+    return a.err == ERR_LEDGER_FORKED;
+}
+
+static bool account_answered(struct rig_client *c, struct rig_reply *out)
+{
+    rig_account(c, "acct:alice", 0, out);
+    assert_int_not_equal(out->err, ERR_LEDGER_FORKED);
+    return out->outcome == LEDGER_ANSWERED;
 }
 
 static void everything_is_refused(struct rig_client *c)
@@ -89,7 +100,7 @@ static void with_history_of(int other_size)
         rig_client_open(&r, wires[i], &c);
         mint_some(&c, "ours", 3);
         replace(&r, other_size);
-        head_says_forked(&c);
+        AWAIT(head_says_forked(&c));
         everything_is_refused(&c);
         rig_client_close(&c);
         ledger_rig_close(&r);
@@ -129,7 +140,6 @@ static void after_a_cut_a_write_does_not_reach_a_stranger(void **state)
         struct rig_client c, direct;
         struct rig_unit u;
         struct rig_reply a;
-        struct deadline by = deadline_in_ms(30000);
         open_pinned(&r, true);
         rig_client_open(&r, wires[i], &c);
         mint_some(&c, "ours", 3);
@@ -141,12 +151,7 @@ static void after_a_cut_a_write_does_not_reach_a_stranger(void **state)
         mint_some(&direct, "other", 9);
         rig_mint(&u, "late", "acct:alice", 1);
         struct ledger_ingest rq = {.units = &u.u, .n_units = 1};
-        do {
-            rig_ingest(&c, &rq, 5000, &a);
-            assert_int_equal(a.outcome, LEDGER_REFUSED);
-            assert_false(deadline_passed(by));
-            usleep(1000);
-        } while (a.err != ERR_LEDGER_FORKED);
+        AWAIT(ingest_says_forked(&c, &rq));
         rig_unit(&direct, u.idem, 0, &a);
         assert_int_equal(a.outcome, LEDGER_ANSWERED);
         assert_false(a.found);
@@ -163,7 +168,6 @@ static void a_ledger_that_only_restarted_is_taken_back_and_calls_that_waited_go_
         struct ledger_rig r;
         struct rig_client c, other;
         struct rig_reply a;
-        struct deadline by = deadline_in_ms(30000);
         open_pinned(&r, false);
         rig_client_open(&r, wires[i], &c);
         mint_some(&c, "ours", 3);
@@ -173,12 +177,7 @@ static void a_ledger_that_only_restarted_is_taken_back_and_calls_that_waited_go_
         rig_client_open(&r, RIG_DIRECT, &other);
         mint_some(&other, "meanwhile", 6);
         rig_client_close(&other);
-        do {
-            rig_account(&c, "acct:alice", 0, &a);
-            assert_int_not_equal(a.err, ERR_LEDGER_FORKED);
-            assert_false(deadline_passed(by));
-            usleep(1000);
-        } while (a.outcome != LEDGER_ANSWERED);
+        AWAIT(account_answered(&c, &a));
         assert_int_equal(a.seq, 9);
         mint_some(&c, "again", 2);
         rig_head(&c, 5000, &a);
