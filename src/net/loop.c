@@ -1,6 +1,6 @@
 /*
  * The loop's one iteration: wait for descriptors, run their functions, run posted messages, fire due
- * timers, run the batch-end functions, wake whom the iteration has work for. The clock is read once after the wait.
+ * timers, run the batch-end functions, wake whom it has work for. The clock is read once after the wait.
  */
 #include "net/loop.h"
 
@@ -15,7 +15,7 @@
 #include "net/post.h"
 #include "rt/task.h"
 
-enum { LOOP_EVENTS = 256, BEAT_MS = 250, CORK_LOOPS = 16, ENDS = 64 };
+enum { LOOP_EVENTS = 256, BEAT_MS = 250, CORK_LOOPS = 16, ENDS = 64, HELD_EVENTS = 32 };
 
 struct net_loop {
     int epoll_fd, wake_fd;
@@ -25,6 +25,7 @@ struct net_loop {
     struct net_batch *batches;
     bool ending; /* the batch-end functions of this iteration have begun to run */
     bool again;  /* and left something for the next */
+    int held;    /* events since somebody was first named to be woken */
     struct net_fd wake;
     struct net_post post;
     atomic_bool stop;
@@ -271,6 +272,19 @@ static void run_ends(struct net_loop *loop)
         loop->ends[i].fn(loop->ends[i].arg);
 }
 
+/*
+ * Whoever is woken runs against us where there are fewer cores than tasks. So as long as descriptors are ready, they are read
+ * first; but not many, so that a flush can begin while the rest is read.
+ */
+static void end_or_hold(struct net_loop *loop, int came)
+{
+    loop->held += loop->n_ends > 0 ? came : 0;
+    if (came > 0 && loop->held < HELD_EVENTS)
+        return;
+    loop->held = 0;
+    run_ends(loop);
+}
+
 void net_loop_forget(struct net_loop *loop, struct net_msg *m)
 {
     for (struct net_msg *at = net_post_take(&loop->post), *next; at; at = next) {
@@ -287,7 +301,7 @@ bool net_loop_has_mail(const struct net_loop *loop)
 
 static int wait_for(struct net_loop *loop, int wait_ms)
 {
-    if (loop->again) {
+    if (loop->again || loop->n_ends > 0) { /* somebody waits to be woken: only look */
         loop->again = false;
         return 0;
     }
@@ -338,25 +352,30 @@ void net_loop_once(struct net_loop *loop, int wait_ms)
         if (nf)
             nf->fn(nf, ev->events);
     }
+    int came = loop->event_count;
     loop->event_count = 0;
     run_messages(loop);
     run_timers(loop);
     loop->ending = true;
     for (struct net_batch *b = loop->batches; b; b = b->next)
         b->fn(b);
-    run_ends(loop);
+    end_or_hold(loop, came);
     loop->ending = false;
     current = outer;
 }
 
 enum err net_loop_run(struct net_loop *loop, struct rt_task *self)
 {
+    enum err e = ERR_OK;
     while (!atomic_load_explicit(&loop->stop, memory_order_acquire)) {
-        if (self && rt_task_stopping(self))
-            return rt_task_canceled(self) ? ERR_CANCELED : ERR_OK;
+        if (self && rt_task_stopping(self)) {
+            e = rt_task_canceled(self) ? ERR_CANCELED : ERR_OK;
+            break;
+        }
         net_loop_once(loop, self ? BEAT_MS : -1);
         if (self)
             rt_task_beat(self);
     }
-    return ERR_OK;
+    run_ends(loop); /* nobody sleeps on what came last */
+    return e;
 }

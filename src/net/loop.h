@@ -96,9 +96,10 @@ void net_loop_forget_batch(struct net_loop *loop,
  */
 void net_loop_again(struct net_loop *loop);
 /*
- * Calls fn(arg) once when the iteration under way ends, after its output was written, however often it is asked for; at once
- * when this thread runs no loop. For waking those who work on what the iteration brought: woken at the first request of many
- * they would run against the loop, and find one request each time. fn only wakes: it does not ask for an end itself.
+ * Calls fn(arg) once when no descriptor is ready any more, or some 32 were since it was asked for, after their output was
+ * written and however often it is asked for; at once when this thread runs no loop. For waking those who work on what came:
+ * woken at the first request of many they would run against the loop, and find one request each time. fn only wakes: it does
+ * not ask for an end itself.
  */
 void net_loop_at_end(void (*fn)(void *arg), void *arg);
 /* Takes a message back that was posted and not run; not posted: nothing happens. Only at the end, when the loop runs no more and nobody

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "net/loop.h"
@@ -279,6 +280,78 @@ static void whom_an_iteration_has_work_for_is_woken_once_when_it_has_ended(void 
     net_loop_destroy(loop);
 }
 
+struct talker {
+    struct net_fd nf;
+    struct net_loop *loop;
+    bool ends_the_loop;
+};
+
+/* Level-triggered and never read: it is ready in every iteration. */
+static void talks(struct net_fd *nf, uint32_t events)
+{
+    struct talker *t = (struct talker *)(void *)nf;
+    (void)events;
+    mark('d');
+    net_loop_at_end(woken, (void *)(uintptr_t)first);
+    if (t->ends_the_loop)
+        net_loop_stop(t->loop);
+}
+
+static void open_talker(struct talker *t, struct net_loop *loop)
+{
+    uint64_t one = 1;
+    *t = (struct talker){.nf = {.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .fn = talks}, .loop = loop};
+    assert_true(t->nf.fd >= 0);
+    assert_int_equal(write(t->nf.fd, &one, sizeof one), sizeof one);
+    assert_int_equal(net_loop_add(loop, &t->nf, EPOLLIN), ERR_OK);
+}
+
+static void nobody_is_woken_while_descriptors_are_ready_unless_there_were_many(void **state)
+{
+    (void)state;
+    struct net_loop *loop;
+    struct talker t;
+    uint64_t ignored;
+    assert_int_equal(net_loop_create(NULL, &loop), ERR_OK);
+    open_talker(&t, loop);
+    trail_n = 0;
+    net_loop_once(loop, -1);
+    net_loop_once(loop, -1);
+    assert_string_equal(trail, "dd");
+    assert_int_equal(read(t.nf.fd, &ignored, sizeof ignored), sizeof ignored);
+    net_loop_once(loop, -1); /* it only looks: somebody waits to be woken */
+    assert_string_equal(trail, "dd1");
+
+    uint64_t one = 1;
+    assert_int_equal(write(t.nf.fd, &one, sizeof one), sizeof one);
+    trail_n = 0;
+    for (int i = 0; i < 31; i++)
+        net_loop_once(loop, -1);
+    assert_int_equal(trail_n, 31);
+    net_loop_once(loop, -1);
+    assert_int_equal(trail_n, 33);
+    assert_int_equal(trail[32], '1');
+    net_loop_remove(loop, &t.nf);
+    close(t.nf.fd);
+    net_loop_destroy(loop);
+}
+
+RT_UNCHECKED static void who_waits_to_be_woken_is_woken_when_the_loop_ends(void **state)
+{
+    (void)state;
+    struct net_loop *loop;
+    struct talker t;
+    assert_int_equal(net_loop_create(NULL, &loop), ERR_OK);
+    open_talker(&t, loop);
+    t.ends_the_loop = true;
+    trail_n = 0;
+    assert_int_equal(net_loop_run(loop, NULL), ERR_OK);
+    assert_string_equal(trail, "d1");
+    net_loop_remove(loop, &t.nf);
+    close(t.nf.fd);
+    net_loop_destroy(loop);
+}
+
 static char names[100];
 
 static void asks_for_a_hundred(struct net_msg *m)
@@ -313,6 +386,8 @@ int main(void)
         cmocka_unit_test(batch_ends_run_after_everything_else_the_last_registered_first),
         cmocka_unit_test(what_is_left_for_a_batch_end_that_has_run_is_done_without_a_wait),
         cmocka_unit_test(whom_an_iteration_has_work_for_is_woken_once_when_it_has_ended),
+        cmocka_unit_test(nobody_is_woken_while_descriptors_are_ready_unless_there_were_many),
+        cmocka_unit_test(who_waits_to_be_woken_is_woken_when_the_loop_ends),
         cmocka_unit_test(more_wake_ups_than_an_iteration_can_keep_happen_at_once_and_none_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
