@@ -62,6 +62,7 @@ static void report(struct net_req *rq, bool complete)
     if (!s->hooks.done)
         return;
     struct net_done d = {
+        .rq = rq,
         .route = net_req_route(rq),
         .method = rq->method,
         .corr_id = rq->corr_id,

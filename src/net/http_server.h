@@ -286,6 +286,7 @@ enum net_reject {
 const char *net_reject_name(enum net_reject why); /* "conns", "rate", ... */
 
 struct net_done {
+    struct net_req *rq;            /* over, but still there: what it asked for can be read */
     const struct net_route *route; /* NULL: none matched, or refused before routing */
     struct str method, corr_id, traceparent;
     int status;

@@ -91,6 +91,30 @@ static struct obs_hist *latency_of(struct svc *s, struct svc_series *kept, const
     return h;
 }
 
+static void log_request(struct svc *s, const struct net_done *d, const char *route, const char *method)
+{
+    int failed_from = s->def->info_from_status ? s->def->info_from_status : 500;
+    enum obs_level level = d->status >= failed_from ? OBS_INFO : OBS_DEBUG;
+    if (!obs_log_enabled(s->log, level))
+        return;
+    struct obs_field own[SVC_REQUEST_FIELDS], line[7 + SVC_REQUEST_FIELDS + 1];
+    size_t n = 0,
+           n_own = s->def->hooks.request_fields ? s->def->hooks.request_fields(s->state, d->rq, own) : 0;
+    line[n++] = OBS_STR("route", route);
+    line[n++] = OBS_STR("method", method);
+    line[n++] = OBS_I64("status", d->status);
+    line[n++] = OBS_F64("ms", (double)d->duration_ns / 1e6);
+    for (size_t i = 0; i < n_own; i++)
+        line[n++] = own[i];
+    if (d->problem != ERR_OK) { /* the error also counts apart when there are too many lines */
+        line[n++] = OBS_STR("reason", err_code(d->problem));
+        line[n++] = OBS_ERR(d->problem);
+    }
+    line[n++] = OBS_CORR(d->corr_id);
+    line[n] = OBS_END;
+    obs_log_write(s->log, level, "request", line);
+}
+
 static void on_done(void *ctx, const struct net_done *d)
 {
     struct svc *s = ctx;
@@ -102,9 +126,7 @@ static void on_done(void *ctx, const struct net_done *d)
         s->def->hooks.refused(s, s->state, d->problem);
     if (s->families[SVC_M_http_latency])
         obs_hist_observe(latency_of(s, kept, route, method), (double)d->duration_ns / 1e9);
-    obs_log(s->log, d->status >= 500 ? OBS_INFO : OBS_DEBUG, "request", OBS_STR("route", route),
-            OBS_STR("method", method), OBS_I64("status", d->status),
-            OBS_F64("ms", (double)d->duration_ns / 1e6), OBS_CORR(d->corr_id), OBS_END);
+    log_request(s, d, route, method);
 }
 
 static void on_reject(void *ctx, enum net_reject why)

@@ -65,6 +65,8 @@ struct svc_options {
     void *wiring;              /* handed to hooks.open: how `ron up` passes the in-process ledger client */
 };
 
+enum { SVC_REQUEST_FIELDS = 4 };
+
 struct svc_hooks {
     enum err (*open)(struct svc *s, void **out_state);
     enum err (*start)(struct svc *s, void *state);
@@ -83,6 +85,9 @@ struct svc_hooks {
     /* Before the server refuses a request by itself: may add headers and details (see net_hooks.refusing). On a loop. */
     void (*refusing)(struct svc *s, void *state, struct net_req *rq, enum net_reject why,
                      struct net_problem *p);
+    /* What the service adds to the log line of a request: at most SVC_REQUEST_FIELDS, returns how many. Texts live in the
+     * request's arena or longer. Asked only for lines that are written; on a loop's thread. May be NULL. */
+    size_t (*request_fields)(void *state, struct net_req *rq, struct obs_field *out);
     /* A request was answered with this problem, by whoever; on a loop's thread. May be NULL. */
     void (*refused)(struct svc *s, void *state, enum err problem);
     /* What the service's own keys (its whole struct) add to the limits of the frame's; at the start and at each reload. */
@@ -100,6 +105,7 @@ struct svc_def {
     const char *name;  /* "ledger": configuration section, data folder, socket names, `service` label */
     const char *title; /* "ron-ledger": the audience its capabilities name */
     const char *summary;
+    int info_from_status;            /* requests answered so or above are logged at info; 0: 500 */
     int port_offset;                 /* API port = base_port + port_offset */
     int oap_port_offset;             /* 0: no OAP listener */
     const struct conf_table *config; /* its config.def begins with svc/config.def */
