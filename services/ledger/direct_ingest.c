@@ -17,7 +17,8 @@ struct direct_ingest {
     ledger_ingest_fn *fn;
     void *ctx;
     int64_t until_ns;
-    bool waiting; /* on the list */
+    enum err late; /* what it is told then: whether its own time or the ledger's was up */
+    bool waiting;  /* on the list */
     struct direct_ingest *next, *prev;
 };
 
@@ -57,7 +58,7 @@ static bool wait_end(struct direct *d, struct direct_ingest *call)
 
 /* One call whose time is up, off the list; its client is kept open until the caller has been told. */
 static struct direct *take_late(struct ledger_service *s, int64_t now_ns, ledger_ingest_fn **out_fn,
-                                void **out_ctx)
+                                void **out_ctx, enum err *out_why)
 {
     struct direct *found = NULL;
     rt_lock_take(&s->direct_lock);
@@ -67,6 +68,7 @@ static struct direct *take_late(struct ledger_service *s, int64_t now_ns, ledger
                 wait_unlink(d, call);
                 *out_fn = call->fn;
                 *out_ctx = call->ctx;
+                *out_why = call->late;
                 atomic_fetch_add(&d->open_calls, 1);
                 atomic_fetch_add_explicit(&d->owed, 1, memory_order_relaxed);
                 found = d;
@@ -81,8 +83,9 @@ void ledger_direct_tick(struct ledger_service *s)
     ledger_ingest_fn *fn;
     void *ctx;
     struct direct *d;
-    while ((d = take_late(s, os_now_ns(), &fn, &ctx)) != NULL) {
-        struct ledger_ingest_reply late = {.a = ledger_direct__refused(ERR_OUTCOME_UNKNOWN)};
+    enum err why;
+    while ((d = take_late(s, os_now_ns(), &fn, &ctx, &why)) != NULL) {
+        struct ledger_ingest_reply late = {.a = ledger_direct__refused(why)};
         late.a.outcome = LEDGER_UNKNOWN;
         fn(ctx, &late);
         atomic_fetch_sub(&d->open_calls, 1);
@@ -291,11 +294,13 @@ void ledger_direct__ingest(struct ledger_client *c, const struct ledger_ingest *
         snprintf(job->corr_id, sizeof job->corr_id, "%.*s", STR_ARG(rq->corr_id));
         if (obs_traceparent_parse(rq->traceparent, &job->trace) != ERR_OK)
             job->trace = (struct obs_trace){0}; /* a trace of its own */
+        struct deadline answer_by = ledger_answer_by(l, job->by);
         *call = (struct direct_ingest){
             .d = d,
             .fn = fn,
             .ctx = ctx,
-            .until_ns = deadline_min(by, ledger_answer_by(l, job->by)).at_ns,
+            .until_ns = deadline_min(by, answer_by).at_ns,
+            .late = by.at_ns < answer_by.at_ns ? ERR_TIMEOUT : ERR_OUTCOME_UNKNOWN,
         };
         err = copy_units(job, rq);
     }

@@ -476,6 +476,32 @@ static void a_flush_that_hangs_is_answered_as_outcome_unknown_on_every_transport
     close_rig();
 }
 
+static void a_caller_whose_own_time_is_up_is_told_so_on_every_transport(void **state)
+{
+    (void)state;
+    enum { DOORS = 3 };
+    static const enum rig_transport doors[DOORS] = {RIG_HTTP, RIG_OAP, RIG_DIRECT};
+    struct rig_client c[DOORS];
+    struct rig_reply a;
+    char name[32];
+    open_rig(true, NULL, 0);
+    gate_close("committer");
+    for (int i = 0; i < DOORS; i++) {
+        struct rig_unit u;
+        rig_client_open(&rig, doors[i], &c[i]);
+        snprintf(name, sizeof name, "own-%d", i);
+        rig_mint(&u, name, "acct:alice", 1);
+        struct ledger_ingest rq = {.units = &u.u, .n_units = 1};
+        rig_ingest(&c[i], &rq, 200, &a);
+        assert_int_equal(a.outcome, LEDGER_UNKNOWN);
+        assert_int_equal(a.err, ERR_TIMEOUT);
+    }
+    gate_open();
+    for (int i = 0; i < DOORS; i++)
+        rig_client_close(&c[i]);
+    close_rig();
+}
+
 /* ---- readers, admin, streams ---- */
 
 struct blocker {
@@ -699,6 +725,7 @@ int main(void)
                                   reopen),
         cmocka_unit_test_teardown(a_flush_that_hangs_is_answered_as_outcome_unknown_on_every_transport,
                                   reopen),
+        cmocka_unit_test_teardown(a_caller_whose_own_time_is_up_is_told_so_on_every_transport, reopen),
         cmocka_unit_test_teardown(an_answer_that_was_waited_for_in_vain_is_owed_until_it_comes, reopen),
         cmocka_unit_test_teardown(a_full_read_queue_answers_429_at_every_door, reopen),
         cmocka_unit_test_teardown(a_full_admin_queue_answers_429, reopen),
