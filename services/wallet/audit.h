@@ -17,8 +17,10 @@ struct wallet_event {
 
 void wallet_event_ref(void *event);
 void wallet_event_unref(void *event);
-/* Called by the worker for each operation it ends. */
+/* For each operation that ends. */
 void wallet_audit_settled(struct wallet *w, const struct wallet_job *j);
+/* For a request that was refused before there was an operation. */
+void wallet_audit_refused(struct wallet *w, const char *op, enum err e, struct str corr_id);
 /* GET /admin/audit: the request becomes a stream. False: too many readers. */
 bool wallet_audit_subscribe(struct wallet *w, struct net_req *rq);
 

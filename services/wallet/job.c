@@ -52,6 +52,32 @@ struct str wallet_job_account(const struct wallet_job *j)
     return j->op.from.p ? j->op.from : j->op.to;
 }
 
+void wallet_job_sides(const struct wallet_job *j, char text[WALLET_BODY_MAX], size_t *out_n,
+                      struct wallet_sides *out)
+{
+    const struct str sides[] = {j->settles_hold ? j->hold.payer : j->op.from,
+                                j->settles_hold ? j->hold.payee : j->op.to,
+                                j->settles_hold ? j->hold.asset : j->op.asset};
+    uint16_t at[3];
+    size_t n = 0;
+    for (size_t i = 0; i < 3; i++) {
+        CHECK(n + sides[i].n <= WALLET_BODY_MAX);
+        at[i] = (uint16_t)n;
+        if (sides[i].n)
+            memcpy(text + n, sides[i].p, sides[i].n);
+        n += sides[i].n;
+    }
+    *out_n = n;
+    *out = (struct wallet_sides){.kind = j->op.kind,
+                                 .from = at[0],
+                                 .from_n = (uint16_t)sides[0].n,
+                                 .to = at[1],
+                                 .to_n = (uint16_t)sides[1].n,
+                                 .asset = at[2],
+                                 .asset_n = (uint16_t)sides[2].n,
+                                 .amount = j->amount};
+}
+
 struct wallet_shard *wallet_shard_of(struct wallet *w, const struct wallet_idem_name *name,
                                      size_t *out_index)
 {
@@ -148,9 +174,15 @@ void wallet_reply_answer(struct wallet *w, struct net_req *rq, const struct wall
                                                  .headers = &headers});
 }
 
-void wallet_refuse(struct wallet *w, struct net_req *rq, enum err e, const char *detail)
+void wallet_refused(struct wallet *w, struct net_req *rq, enum err e)
 {
     count_refusal(w, e);
+    wallet_tell_refused(w, rq, e);
+}
+
+void wallet_refuse(struct wallet *w, struct net_req *rq, enum err e, const char *detail)
+{
+    wallet_refused(w, rq, e);
     net_reply_problem(rq, e, "%s", detail);
 }
 
@@ -163,7 +195,7 @@ void wallet_refuse_details(struct wallet *w, struct net_req *rq, enum err e, con
     int n = vsnprintf(details, sizeof details, fmt, args);
     va_end(args);
     CHECK(n >= 0 && (size_t)n < sizeof details);
-    count_refusal(w, e);
+    wallet_refused(w, rq, e);
     net_reply_problem_details(rq, e, detail, bytes_of(details, (size_t)n));
 }
 
@@ -239,6 +271,7 @@ static void job_canceled(struct wallet_job *j, struct wallet_ticket *all)
     leave_account(j);
     obs_counter_inc(
         obs_counter_nth(w->m[WALLET_M_ops], (size_t)j->op.kind * WALLET_O_COUNT + WALLET_O_REFUSED));
+    wallet_audit_settled(w, j);
     answer_tickets(j, all);
     struct wallet_worker *worker = &w->workers[j->worker];
     atomic_fetch_add_explicit(&worker->canceled, 1,
@@ -341,11 +374,16 @@ void wallet_job_settle(struct wallet_job *j, bool committed)
     wallet_reservations_back(w, j->daily, j->n_daily, j->day, j->amount, moved);
     leave_account(j);
     if (told) {
+        char text[WALLET_BODY_MAX];
+        struct wallet_sides sides;
+        size_t text_n;
+        wallet_job_sides(j, text, &text_n, &sides);
         rt_lock_take(&w->tomb_lock);
         if (committed)
             wallet_tombs_remove(&w->tombs, txid);
         else
-            wallet_tombs_add(&w->tombs, txid, j->answer.no.err, wallet_now_ns(w));
+            wallet_tombs_add(&w->tombs, txid, j->answer.no.err, str_of(text, text_n), &sides,
+                             wallet_now_ns(w));
         rt_lock_release(&w->tomb_lock);
     }
     enum wallet_outcome outcome = moved       ? WALLET_O_COMMITTED

@@ -155,6 +155,10 @@ struct wallet_job {
 /* The account whose order counts: from, or for what has no payer's nonce, who asks. */
 struct str wallet_job_account(const struct wallet_job *j);
 
+/* Who pays whom and in what, as sides of `text`. While it is open, with the lock of its shard. */
+void wallet_job_sides(const struct wallet_job *j, char text[WALLET_BODY_MAX], size_t *out_n,
+                      struct wallet_sides *out);
+
 void wallet_job_ref(struct wallet_job *j);
 void wallet_job_unref(struct wallet_job *j);
 

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "obs/metrics_def.h"
+#include "services/wallet/api/api.h"
 #include "services/wallet/audit.h"
 #include "services/wallet/tasks/feed.h"
 #include "services/wallet/transport.h"
@@ -252,7 +253,7 @@ static enum err wallet_open(struct svc *s, void **out_state)
     if (e == ERR_OK)
         e = pool_init(&w->jobs, sizeof(struct wallet_job), cfg->max_unsettled);
     if (e == ERR_OK)
-        e = wallet_tombs_init(&w->tombs, WALLET_TOMB_MAX);
+        e = wallet_tombs_init(&w->tombs, WALLET_TOMB_MAX, WALLET_TOMB_TEXT);
     if (e == ERR_OK)
         e = wallet_roots_init(&w->roots);
     if (e == ERR_OK)
@@ -440,6 +441,7 @@ const struct svc_def wallet_svc = {
     .name = "wallet",
     .title = "svc-wallet",
     .summary = "money over HTTP: issue, transfer, burn, hold, capture, release, balances, receipts, proofs",
+    .info_from_status = 400,
     .port_offset = 20,
     .config = &config_table,
     .topology = wallet_topology,
@@ -456,6 +458,9 @@ const struct svc_def wallet_svc = {
               .drain_step = wallet_drain_step,
               .readiness = wallet_readiness,
               .readiness_members = readiness_members,
+              .request_fields = wallet_request_fields,
+              .refusing = wallet_refusing,
+              .refuse_draining = wallet_refuse_draining,
               .limits = wallet_limits,
               .client_late = client_late,
               .reloaded = wallet_reloaded,

@@ -77,7 +77,8 @@ enum {
     WALLET_FLIGHT_STRIPES = 16,
     WALLET_TOMB_MAX = 65536,
     WALLET_TOMB_MS = 600000,
-    WALLET_SEND_LEFT_MS = 50, /* nothing is sent with less time than this left */
+    WALLET_TOMB_TEXT = WALLET_TOMB_MAX * 64, /* who paid whom, of all tombstones */
+    WALLET_SEND_LEFT_MS = 50,                /* nothing is sent with less time than this left */
 };
 
 struct wallet_shard {
@@ -113,6 +114,7 @@ struct wallet_worker {
     struct wallet_chains chains;
     struct wallet_batch *batches, *spare;
     size_t outstanding;
+    size_t heap_room; /* of the last piece asked for; widen_heap() */
     struct os_count parked;
     _Atomic unsigned canceled; /* jobs in its chains whose time ran out */
     struct wallet_unit
@@ -293,6 +295,9 @@ void wallet_reply_answer(struct wallet *w, struct net_req *rq, const struct wall
                          const char *txid, bool replayed);
 
 /* ---- replies ---- */
+/* Counts and tells whoever listens that a request was refused; the answer is the caller's. */
+void wallet_refused(struct wallet *w, struct net_req *rq, enum err e);
+void wallet_tell_refused(struct wallet *w, const struct net_req *rq, enum err e); /* only tells; told.c */
 void wallet_refuse(struct wallet *w, struct net_req *rq, enum err e, const char *detail);
 void wallet_refuse_details(struct wallet *w, struct net_req *rq, enum err e, const char *detail,
                            const char *fmt, ...) __attribute__((format(printf, 5, 6)));

@@ -22,7 +22,7 @@ enum err wallet_api_verify(struct wallet *w, struct net_req *rq, struct auth_cap
     if (e == ERR_RATE_LIMITED)
         wallet_refuse(w, rq, e, "the capability's rate is used up");
     else {
-        obs_counter_inc(OBS_COUNTER_OF(w->m[WALLET_M_rejected], "unauthenticated"));
+        wallet_refused(w, rq, ERR_UNAUTHENTICATED);
         net_reply_problem_full(
             rq, &(struct net_problem){
                     .err = ERR_UNAUTHENTICATED,
@@ -79,14 +79,11 @@ enum err wallet_api_reader(struct wallet *w, struct net_req *rq, struct str acco
     return e;
 }
 
-bool wallet_api_sees(struct wallet *w, struct net_req *rq, const struct auth_cap *cap, struct str receipt,
-                     const struct wallet_sides *sides)
+bool wallet_api_sees(const struct auth_cap *cap, struct str receipt, const struct wallet_sides *sides)
 {
     struct str from = wallet_side(receipt, sides->from, sides->from_n),
                to = wallet_side(receipt, sides->to, sides->to_n);
     struct str asset = wallet_side(receipt, sides->asset, sides->asset_n);
-    (void)w;
-    (void)rq;
     return auth_covers(cap, AUTH_CV_ASSET, asset) && ((from.n && auth_covers(cap, AUTH_CV_ACCOUNT, from)) ||
                                                       (to.n && auth_covers(cap, AUTH_CV_ACCOUNT, to)));
 }
@@ -128,33 +125,6 @@ void wallet_api_down(struct wallet *w, struct net_req *rq, enum err e)
                               "{\"svc\":\"ledger\",\"reason\":\"%s\"}", why ? why : "down");
 }
 
-/* With the lock of its shard: who pays whom, and in what. */
-static void sides_of_open(const struct wallet_job *j, char text[WALLET_BODY_MAX], size_t *out_n,
-                          struct wallet_sides *out)
-{
-    const struct str sides[] = {j->settles_hold ? j->hold.payer : j->op.from,
-                                j->settles_hold ? j->hold.payee : j->op.to,
-                                j->settles_hold ? j->hold.asset : j->op.asset};
-    uint16_t at[3];
-    size_t n = 0;
-    for (size_t i = 0; i < 3; i++) {
-        CHECK(n + sides[i].n <= WALLET_BODY_MAX);
-        at[i] = (uint16_t)n;
-        if (sides[i].n)
-            memcpy(text + n, sides[i].p, sides[i].n);
-        n += sides[i].n;
-    }
-    *out_n = n;
-    *out = (struct wallet_sides){.kind = j->op.kind,
-                                 .from = at[0],
-                                 .from_n = (uint16_t)sides[0].n,
-                                 .to = at[1],
-                                 .to_n = (uint16_t)sides[1].n,
-                                 .asset = at[2],
-                                 .asset_n = (uint16_t)sides[2].n,
-                                 .amount = j->amount};
-}
-
 enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receipt[WALLET_BODY_MAX],
                                   size_t *out_n, struct wallet_sides *out_sides, int64_t *out_since_ms)
 {
@@ -167,7 +137,7 @@ enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receip
         if (e && e->owner) {
             found = WALLET_TX_OPEN;
             *out_since_ms = ((const struct wallet_job *)e->owner)->accepted_ms;
-            sides_of_open(e->owner, receipt, out_n, out_sides);
+            wallet_job_sides(e->owner, receipt, out_n, out_sides);
         } else if (e && e->n <= WALLET_BODY_MAX) {
             found = WALLET_TX_DONE;
             memcpy(receipt, e->receipt, e->n);

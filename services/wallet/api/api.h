@@ -18,8 +18,7 @@ NODISCARD enum err wallet_api_allow(struct wallet *w, struct net_req *rq, const 
 NODISCARD enum err wallet_api_reader(struct wallet *w, struct net_req *rq, struct str account,
                                      struct str asset, struct auth_cap **out_cap);
 /* Whether the token covers either side of a receipt. */
-bool wallet_api_sees(struct wallet *w, struct net_req *rq, const struct auth_cap *cap, struct str receipt,
-                     const struct wallet_sides *sides);
+bool wallet_api_sees(const struct auth_cap *cap, struct str receipt, const struct wallet_sides *sides);
 /* Only these query members, each at most once; otherwise the 400 has been sent. */
 NODISCARD enum err wallet_api_query(struct wallet *w, struct net_req *rq, const char *const *names,
                                     struct str *out, size_t n);
@@ -30,6 +29,12 @@ void wallet_api_down(struct wallet *w, struct net_req *rq, enum err e);
 enum wallet_tx { WALLET_TX_ABSENT, WALLET_TX_OPEN, WALLET_TX_DONE };
 enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receipt[WALLET_BODY_MAX],
                                   size_t *out_n, struct wallet_sides *out_sides, int64_t *out_since_ms);
+
+/* Hooks of the frame (told.c). */
+size_t wallet_request_fields(void *wallet, struct net_req *rq, struct obs_field *out);
+void wallet_refusing(struct svc *s, void *wallet, struct net_req *rq, enum net_reject why,
+                     struct net_problem *p);
+void wallet_refuse_draining(struct svc *s, struct net_req *rq);
 
 void wallet_api_post(struct net_req *rq, void *wallet);
 void wallet_api_simulate(struct net_req *rq, void *wallet);

@@ -38,15 +38,26 @@ static void pending(struct ask *q, struct str txid, int64_t since_ms)
     net_reply(q->rq, 202, &(struct net_headers){.raw = STR("Retry-After: 1\r\n")}, buf_bytes(&b));
 }
 
+/* What is known to have failed, if the token covers either side of it; ERR_OK: nothing that it may know. */
+static enum err why_not(struct ask *q, struct str txid, int64_t now_ns)
+{
+    struct wallet *w = q->w;
+    rt_lock_take(&w->tomb_lock);
+    const struct wallet_tomb *tomb =
+        wallet_tombs_find(&w->tombs, wallet_txid_key(txid), now_ns, WALLET_TOMB_MS * INT64_C(1000000));
+    enum err why = tomb && wallet_api_sees(q->cap, str_of(tomb->text, tomb->text_n), &tomb->sides)
+                       ? tomb->why
+                       : ERR_OK;
+    rt_lock_release(&w->tomb_lock);
+    return why;
+}
+
 /* Nobody knows it: is it too early to say no? */
 static void unknown(struct ask *q, struct str txid)
 {
     struct wallet *w = q->w;
     int64_t now = wallet_now_ns(w);
-    rt_lock_take(&w->tomb_lock);
-    enum err why =
-        wallet_tombs_find(&w->tombs, wallet_txid_key(txid), now, WALLET_TOMB_MS * INT64_C(1000000));
-    rt_lock_release(&w->tomb_lock);
+    enum err why = why_not(q, txid, now);
     int64_t up_ms = (now - w->started_ns) / 1000000;
     if (why != ERR_OK)
         wallet_refuse_details(w, q->rq, ERR_NOT_FOUND, "it was not committed, and will not be",
@@ -123,7 +134,7 @@ static void was_read(struct wallet_read *r)
         unknown(q, txid);
     else if (r->err != ERR_OK)
         wallet_api_down(q->w, q->rq, r->err);
-    else if (!wallet_api_sees(q->w, q->rq, q->cap, receipt, &r->sides))
+    else if (!wallet_api_sees(q->cap, receipt, &r->sides))
         not_found(q);
     else if (!q->proof)
         net_reply_json(q->rq, 200, bytes_of_str(receipt));
@@ -160,7 +171,7 @@ static void answer(struct ask *q, struct str txid)
         from_ledger(q, txid);
         return;
     }
-    if (!wallet_api_sees(q->w, q->rq, q->cap, str_of(receipt, n), &sides))
+    if (!wallet_api_sees(q->cap, str_of(receipt, n), &sides))
         not_found(q);
     else if (found == WALLET_TX_OPEN)
         pending(q, txid, since_ms);

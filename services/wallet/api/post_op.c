@@ -280,6 +280,8 @@ static bool again(struct wallet_post *p)
         known(p, KNOWN_DONE, NULL, receipt);
     else
         wallet_post_free(p);
+    p->op = (struct wallet_op){
+        .kind = kind}; /* its texts go with this frame, and p stays until the request ends */
     return true;
 }
 

@@ -55,6 +55,7 @@ static void name_it(struct wallet_post *p)
     CHECK(canonical.err == ERR_OK); /* every member has its limit */
     wallet_txid_hash(p->tenant, p->key, buf_str(&canonical), &p->txid_hash);
     p->name = wallet_idem_name_of(&p->idem_hash, &p->txid_hash);
+    p->named = true;
 }
 
 void wallet_post_spell(struct wallet_post *p)
@@ -191,6 +192,7 @@ struct wallet_post *wallet_post_head(struct wallet *w, struct net_req *rq)
     }
     p->w = w;
     p->rq = rq;
+    net_req_set_user(rq, p);
     p->simulated = net_req_route(rq)->fn == wallet_api_simulate;
     if (wallet_api_verify(w, rq, &p->cap) != ERR_OK)
         return NULL;

@@ -17,6 +17,7 @@ struct wallet_post {
     struct sha256 txid_hash, idem_hash;
     struct wallet_idem_name name;                                /* from the hashes */
     char txid[WALLET_TXID_CHARS], idem_id[WALLET_IDEM_ID_CHARS]; /* once wallet_post_spell was called */
+    bool named;                                                  /* the hashes are there */
     bool settles_hold;
     struct wallet_hold hold; /* known once hold.payer.p is */
     bool simulated;

@@ -40,17 +40,38 @@ static void publish(struct wallet *w, const char *name, struct buf *json)
     rt_bcast_publish(w->events, e);
 }
 
+static bool heard(struct wallet *w)
+{
+    return rt_bcast_stats(w->events).subscribers != 0;
+}
+
+static void tell_refusal(struct wallet *w, const char *op, enum err e, struct str corr_id, int64_t ts_ms)
+{
+    char room[EVENT_MAX];
+    struct buf b;
+    struct json_w json;
+    buf_init_fixed(&b, room, sizeof room);
+    json_w_init(&json, &b);
+    json_obj_begin(&json);
+    json_put_cstr(&json, "op", op);
+    json_put_cstr(&json, "code", err_code(e));
+    json_put_str(&json, "corr_id", corr_id);
+    json_put_time_ms(&json, "ts", ts_ms);
+    json_obj_end(&json);
+    publish(w, "wallet.request.rejected", &b);
+}
+
 void wallet_audit_settled(struct wallet *w, const struct wallet_job *j)
 {
     char room[EVENT_MAX], name[48];
     struct buf b;
     struct json_w json;
-    if (rt_bcast_stats(w->events).subscribers == 0)
+    if (!heard(w))
         return;
-    buf_init_fixed(&b, room, sizeof room);
-    json_w_init(&json, &b);
-    json_obj_begin(&json);
     if (j->answer.no.err == ERR_OK) {
+        buf_init_fixed(&b, room, sizeof room);
+        json_w_init(&json, &b);
+        json_obj_begin(&json);
         struct str receipt = str_of(j->answer.body, j->answer.body_n);
         struct str from = wallet_side(receipt, j->sides.from, j->sides.from_n);
         struct str to = wallet_side(receipt, j->sides.to, j->sides.to_n);
@@ -63,15 +84,17 @@ void wallet_audit_settled(struct wallet *w, const struct wallet_job *j)
         json_put_str(&json, "asset", wallet_side(receipt, j->sides.asset, j->sides.asset_n));
         json_put_money(&json, "amount", j->sides.amount);
         json_put_u64(&json, "seq", j->said.seq_start);
-    } else {
-        snprintf(name, sizeof name, "wallet.request.rejected");
-        json_put_cstr(&json, "op", wallet_kind_name(j->op.kind));
-        json_put_cstr(&json, "code", err_code(j->answer.no.err));
-        json_put_str(&json, "corr_id", j->corr_id);
-    }
-    json_put_time_ms(&json, "ts", j->accepted_ms);
-    json_obj_end(&json);
-    publish(w, name, &b);
+        json_put_time_ms(&json, "ts", j->accepted_ms);
+        json_obj_end(&json);
+        publish(w, name, &b);
+    } else
+        tell_refusal(w, wallet_kind_name(j->op.kind), j->answer.no.err, j->corr_id, j->accepted_ms);
+}
+
+void wallet_audit_refused(struct wallet *w, const char *op, enum err e, struct str corr_id)
+{
+    if (heard(w))
+        tell_refusal(w, op, e, corr_id, clock_wall_ms(svc_clock(w->svc)));
 }
 
 bool wallet_audit_subscribe(struct wallet *w, struct net_req *rq)

@@ -8,6 +8,7 @@
  *
  * Everything it knows lies in struct wallet_worker, so a restarted worker goes on where the last one stopped.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -16,7 +17,7 @@
 #include "services/wallet/tasks/ledger_words.h"
 #include "services/wallet/wallet.h"
 
-enum { BEAT_MS = 500, TAKE = 128 };
+enum { BEAT_MS = 500, TAKE = 128, HEAP_STEP = 64 << 10, RECEIPT_ABOUT = 768 };
 
 static struct wallet_job *job_of(struct wallet_link *link)
 {
@@ -383,8 +384,24 @@ static void judge(struct wallet_worker *k, struct wallet_job *j)
     }
 }
 
+/*
+ * Room for the receipts of n operations. The C library widens a thread's heap by a page at a time, a call to the system for
+ * every five receipts; what was asked for in one large piece and given back stays with the heap.
+ */
+static void widen_heap(struct wallet_worker *k, size_t n)
+{
+    size_t need = n * RECEIPT_ABOUT;
+    if (k->heap_room < need) {
+        void *volatile piece = malloc(HEAP_STEP); /* volatile: the pair is not to be left out */
+        free(piece);
+        k->heap_room = HEAP_STEP;
+    }
+    k->heap_room -= need < k->heap_room ? need : k->heap_room;
+}
+
 static void batch_back(struct wallet_worker *k, struct wallet_batch *b)
 {
+    widen_heap(k, b->n);
     k->outstanding--;
     obs_gauge_add(obs_gauge(k->w->m[WALLET_M_worker_inflight]), -1);
     for (size_t i = 0; i < b->n; i++)

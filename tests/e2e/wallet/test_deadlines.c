@@ -234,6 +234,72 @@ static void a_receipt_leaves_memory_after_idempotency_ttl_and_is_the_same_afterw
     free(a);
 }
 
+/* The txid of the one operation in doubt. */
+RT_UNCHECKED
+static void doubted(struct rig_answer *a, char txid[256])
+{
+    const char *at = NULL;
+    for (int i = 0; i < 100000 && !at; i++) {
+        rig_get(&rig, "/admin/in-doubt", a);
+        assert_int_equal(a->status, 200);
+        at = strstr(a->body, "\"txid\":\"");
+    }
+    assert_non_null(at);
+    snprintf(txid, 256, "%.35s", at + strlen("\"txid\":\""));
+}
+
+RT_UNCHECKED
+static void that_it_failed_is_told_for_ten_minutes_and_only_to_who_may_see_it(void **state)
+{
+    (void)state;
+    static const char *const payee[] = {"account in acct:shop"},
+                             *const stranger[] = {"account in acct:eve"},
+                             *const coins[] = {"asset in gold"};
+    char txid[256], path[300], as_payee[4096], as_stranger[4096], in_gold[4096];
+    struct raw_conn c;
+    struct rig_answer *a = calloc(1, sizeof *a);
+    assert_non_null(a);
+    rig_narrow(&rig, payee, 1, as_payee);
+    rig_narrow(&rig, stranger, 1, as_stranger);
+    rig_narrow(&rig, coins, 1, in_gold);
+    mem_ledger_ingest_fault(rig.ledger, MEM_STALL, -1);
+    mem_ledger_unit_fault(rig.ledger, MEM_LOSE_BEFORE, -1);
+    int64_t since = rig_now_ns(&rig);
+    rig_ask(
+        &rig, &c, "POST", "/v1/transfer", "lost",
+        "{\"from\":\"acct:alice\",\"to\":\"acct:shop\",\"asset\":\"ron\",\"amount\":\"5\",\"nonce\":1}");
+    rig_await_metric(&rig, "worker_inflight", "", 1);
+    rig_move_to(&rig, since, 5500);
+    rig_answered(&c, 503, "outcome_pending");
+    doubted(a, txid);
+    snprintf(path, sizeof path, "/v1/tx/%s", txid);
+    rig_call(&rig, "GET", path, NULL, as_stranger, "", a);
+    assert_int_equal(a->status, 404);
+    rig_call(&rig, "GET", path, NULL, as_payee, "", a);
+    assert_int_equal(a->status, 202);
+
+    mem_ledger_unit_fault(rig.ledger, MEM_OK, 0);
+    rig_move_to(&rig, since, 8000); /* past its not_after: surely not committed */
+    rig_await_metric(&rig, "wallet_ops_total", "op=\"transfer\",outcome=\"not_committed\"", 1);
+    const char *const may[] = {NULL, as_payee}, *const may_not[] = {as_stranger, in_gold};
+    for (size_t i = 0; i < 2; i++) {
+        rig_call(&rig, "GET", path, NULL, may[i], "", a);
+        assert_int_equal(a->status, 404);
+        assert_non_null(strstr(a->body, "\"outcome\":\"not_committed\",\"code\":\"unavailable\""));
+        rig_call(&rig, "GET", path, NULL, may_not[i], "", a);
+        assert_int_equal(a->status, 404);
+        assert_null(strstr(a->body, "outcome"));
+    }
+    rig_move_to(&rig, since, 8000 + 540 * 1000);
+    rig_get(&rig, path, a);
+    assert_non_null(strstr(a->body, "not_committed"));
+    rig_move_to(&rig, since, 8000 + 660 * 1000);
+    rig_get(&rig, path, a);
+    assert_int_equal(a->status, 404);
+    assert_null(strstr(a->body, "not_committed"));
+    free(a);
+}
+
 RT_UNCHECKED
 static int open_all(void **state)
 {
@@ -261,6 +327,7 @@ int main(void)
         T(a_ledger_that_does_not_answer_is_asked_again_after_rpc_timeout),
         T(a_probe_that_is_not_answered_in_time_makes_it_unready),
         T(a_receipt_leaves_memory_after_idempotency_ttl_and_is_the_same_afterwards),
+        T(that_it_failed_is_told_for_ten_minutes_and_only_to_who_may_see_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -244,6 +244,16 @@ RT_UNCHECKED static void a_drain_under_load_answers_everybody(void **state)
     assert_int_equal(mem_ledger_units(rig.ledger), (uint64_t)ok);
 }
 
+static void await_refusal(struct raw_conn *stream, const char *op, const char *code)
+{
+    char no[200];
+    int n = snprintf(no, sizeof no,
+                     "event: wallet.request.rejected\ndata: {\"op\":\"%s\",\"code\":\"%s\",\"corr_id\":\"",
+                     op, code);
+    while (!memmem(stream->buf, stream->n, no, (size_t)n))
+        assert_true(raw_more(stream));
+}
+
 RT_UNCHECKED static void the_audit_stream_tells_what_was_accepted_and_what_was_not(void **state)
 {
     struct raw_conn c;
@@ -278,6 +288,20 @@ RT_UNCHECKED static void the_audit_stream_tells_what_was_accepted_and_what_was_n
                  rig_member(&a, "corr_id", m1));
     while (!memmem(c.buf, c.n, no, (size_t)n))
         assert_true(raw_more(&c));
+
+    /* And what never became an operation: no key, no token, more than a body may have. */
+    rig_call(&rig, "POST", "/v1/burn", NULL, NULL, "{}", &a);
+    assert_int_equal(a.status, 400);
+    await_refusal(&c, "burn", "idempotency_key_missing");
+    rig_call(&rig, "GET", "/v1/balance?account=acct:a&asset=ron", NULL, "", "", &a);
+    assert_int_equal(a.status, 401);
+    await_refusal(&c, "read", "unauthenticated");
+    struct raw_conn big;
+    raw_connect(&big, (uint16_t)svc_port(rig.svc));
+    raw_puts(&big, "POST /v1/hold HTTP/1.1\r\nHost: x\r\nContent-Length: 2000000\r\n\r\n");
+    rig_answered(&big, 413, "too_large");
+    await_refusal(&c, "hold", "too_large");
+    assert_true(rig_metric(&rig, "rejected_total", "reason=\"too_large\"") == 1);
     raw_free(&head);
     raw_close(&c);
 }

@@ -96,6 +96,12 @@ void wallet_audit_settled(struct wallet *w, const struct wallet_job *j)
     (void)w;
     (void)j;
 }
+void wallet_tell_refused(struct wallet *w, const struct net_req *rq, enum err e)
+{
+    (void)w;
+    (void)rq;
+    (void)e;
+}
 bool wallet_daily_ready(struct wallet *w)
 {
     (void)w;
@@ -431,7 +437,7 @@ struct world *world_open(unsigned workers, size_t queue)
     rt_lock_init(&w->shards->idem_lock, "idem", 40);
     CHECK(wallet_idem_init(&w->shards->idem, 100000) == ERR_OK);
     CHECK(pool_init(&w->jobs, sizeof(struct wallet_job), REQUESTS_MAX) == ERR_OK);
-    CHECK(wallet_tombs_init(&w->tombs, 4) == ERR_OK && wallet_roots_init(&w->roots) == ERR_OK);
+    CHECK(wallet_tombs_init(&w->tombs, 4, 4096) == ERR_OK && wallet_roots_init(&w->roots) == ERR_OK);
     rt_inflight_init(&w->work_slots, queue);
     w->workers = x->workers;
     w->n_workers = workers;

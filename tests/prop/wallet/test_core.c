@@ -551,18 +551,54 @@ static void two_roots_for_one_size_are_noticed(void **state)
     wallet_roots_fini(&r);
 }
 
+static void bury(struct wallet_tombs *t, uint64_t id, struct str text)
+{
+    struct wallet_sides sides = {.from_n = (uint16_t)text.n};
+    wallet_tombs_add(t, (struct key128){id, id}, ERR_INSUFFICIENT_FUNDS, text, &sides, 100);
+}
+
+static const struct wallet_tomb *dug(const struct wallet_tombs *t, uint64_t id, int64_t now_ns)
+{
+    return wallet_tombs_find(t, (struct key128){id, id}, now_ns, 50);
+}
+
 static void tombstones_are_few_and_fade(void **state)
 {
     struct wallet_tombs t;
     (void)state;
-    assert_int_equal(wallet_tombs_init(&t, 4), ERR_OK);
+    assert_int_equal(wallet_tombs_init(&t, 4, 4096), ERR_OK);
     for (uint64_t i = 0; i < 6; i++)
-        wallet_tombs_add(&t, (struct key128){i, i}, ERR_INSUFFICIENT_FUNDS, 100);
-    assert_int_equal(wallet_tombs_find(&t, (struct key128){1, 1}, 100, 50), ERR_OK); /* made room */
-    assert_int_equal(wallet_tombs_find(&t, (struct key128){5, 5}, 150, 50), ERR_INSUFFICIENT_FUNDS);
-    assert_int_equal(wallet_tombs_find(&t, (struct key128){5, 5}, 151, 50), ERR_OK);
+        bury(&t, i, STR("acct:a"));
+    assert_null(dug(&t, 1, 100)); /* made room */
+    assert_int_equal(dug(&t, 5, 150)->why, ERR_INSUFFICIENT_FUNDS);
+    assert_true(str_eq(wallet_side(str_of(dug(&t, 5, 150)->text, 6), 0, dug(&t, 5, 150)->sides.from_n),
+                       STR("acct:a")));
+    assert_null(dug(&t, 5, 151));
     wallet_tombs_remove(&t, (struct key128){4, 4});
-    assert_int_equal(wallet_tombs_find(&t, (struct key128){4, 4}, 100, 50), ERR_OK);
+    assert_null(dug(&t, 4, 100));
+    bury(&t, 7, STR("acct:b")); /* where one was removed the ring goes on */
+    assert_non_null(dug(&t, 7, 100));
+    assert_non_null(dug(&t, 5, 100));
+    wallet_tombs_fini(&t);
+}
+
+static void tombstones_keep_no_more_text_than_they_may(void **state)
+{
+    struct wallet_tombs t;
+    (void)state;
+    assert_int_equal(wallet_tombs_init(&t, 64, 25), ERR_OK);
+    for (uint64_t i = 0; i < 9; i++) {
+        bury(&t, i, STR("0123456789"));
+        assert_true(t.text_bytes <= 25);
+        assert_non_null(dug(&t, i, 100));
+    }
+    assert_non_null(dug(&t, 7, 100));
+    assert_null(dug(&t, 6, 100));
+    bury(&t, 7, STR("abcdefghij")); /* again: the old one's text is given back */
+    assert_int_equal(t.text_bytes, 20);
+    bury(&t, 10, STR("longer than all that there is room for"));
+    assert_null(dug(&t, 10, 100));
+    assert_non_null(dug(&t, 7, 100));
     wallet_tombs_fini(&t);
 }
 
@@ -579,6 +615,7 @@ int main(void)
         cmocka_unit_test(the_first_limit_that_matches_counts),
         cmocka_unit_test(two_roots_for_one_size_are_noticed),
         cmocka_unit_test(tombstones_are_few_and_fade),
+        cmocka_unit_test(tombstones_keep_no_more_text_than_they_may),
     };
     return cmocka_run_group_tests(tests, seed_it, NULL);
 }

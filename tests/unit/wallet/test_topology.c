@@ -9,7 +9,7 @@ static const struct inventory promised = {
     .queues =
         {
             {"work_tx", "http", "worker", RT_MPSC, 512, RT_REJECT},
-            {"events_tx", "worker", "audit", RT_BROADCAST, 1024, RT_LAG},
+            {"events_tx", "worker,http", "audit", RT_BROADCAST, 1024, RT_LAG},
             {"shutdown_rx", "supervisor", "all", RT_WATCH, 1, RT_LAST_WINS},
             {"ledger_bus", "ledger_feed", "invalidator", RT_BROADCAST, 1024, RT_LAG},
             {"metrics_tick", "timer", "metrics", RT_INTERVAL, 0, RT_LAST_WINS},
