@@ -15,7 +15,8 @@
 #include "net/post.h"
 #include "rt/task.h"
 
-enum { LOOP_EVENTS = 256, BEAT_MS = 250, CORK_LOOPS = 16, ENDS = 64, HELD_EVENTS = 32 };
+/* What an iteration read is answered at its end, so a long one makes the first of it wait. */
+enum { LOOP_EVENTS = 64, BEAT_MS = 250, CORK_LOOPS = 16, ENDS = 64, HELD_EVENTS = 32 };
 
 struct net_loop {
     int epoll_fd, wake_fd;
