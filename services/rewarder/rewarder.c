@@ -434,11 +434,11 @@ static void hook_close(struct svc *s, void *state) RT_BLOCKS
     free(r);
 }
 
-static void hook_refused(struct svc *s, void *state, enum err problem)
+static void hook_refused(struct svc *s, void *state, const struct net_done *d)
 {
     struct rewarder *r = state;
     (void)s;
-    REWARDER_COUNT(r, rejected, err_code(problem));
+    REWARDER_COUNT(r, rejected, err_code(d->problem));
 }
 
 static void hook_client_late(struct svc *s, void *state, const char *op)

@@ -460,6 +460,7 @@ const struct svc_def wallet_svc = {
               .readiness_members = readiness_members,
               .request_fields = wallet_request_fields,
               .refusing = wallet_refusing,
+              .refused = wallet_answered_no,
               .refuse_draining = wallet_refuse_draining,
               .limits = wallet_limits,
               .client_late = client_late,

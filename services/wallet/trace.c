@@ -48,7 +48,7 @@ static void begin_at(struct obs_span *s, int64_t at_ns)
 }
 
 static void part(const struct wallet_job *j, const char *name, int64_t from_ns, int64_t to_ns,
-                 uint64_t tries)
+                 uint64_t tries, uint64_t batch)
 {
     struct obs_tracer *tracer = svc_tracer(j->w->svc);
     struct obs_span s;
@@ -58,6 +58,8 @@ static void part(const struct wallet_job *j, const char *name, int64_t from_ns, 
     s.start_unix_ns -= wallet_now_ns(j->w) - to_ns;
     if (tries)
         obs_span_u64(&s, "tries", tries);
+    if (batch)
+        obs_span_u64(&s, "batch", batch);
     obs_span_end(tracer, &s, ERR_OK);
 }
 
@@ -70,12 +72,12 @@ void wallet_trace_end(struct wallet_job *j)
         return;
     int64_t now = wallet_now_ns(j->w), answered = t->answered_ns ? t->answered_ns : now,
             sent = t->sent_ns ? t->sent_ns : now;
-    part(j, "wallet.auth", t->began_ns, t->verified_ns, 0);
-    part(j, "wallet.claim", t->verified_ns, t->claimed_ns, 0);
-    part(j, "wallet.queue", t->claimed_ns, sent, 0);
+    part(j, "wallet.auth", t->began_ns, t->verified_ns, 0, 0);
+    part(j, "wallet.claim", t->verified_ns, t->claimed_ns, 0, 0);
+    part(j, "wallet.queue", t->claimed_ns, sent, 0, 0);
     if (t->sent_ns) {
-        part(j, "wallet.ledger", sent, answered, j->tries);
-        part(j, "wallet.settle", answered, now, 0);
+        part(j, "wallet.ledger", sent, answered, j->tries, t->batch);
+        part(j, "wallet.settle", answered, now, 0, 0);
     }
     t->settled_ns = now;
     obs_span_begin(tracer, &t->self, "wallet.request", &root);
@@ -92,5 +94,5 @@ void wallet_trace_end(struct wallet_job *j)
 void wallet_trace_replied(const struct wallet_job *j)
 {
     if (j->trace.self.sampled)
-        part(j, "wallet.reply", j->trace.settled_ns, wallet_now_ns(j->w), 0);
+        part(j, "wallet.reply", j->trace.settled_ns, wallet_now_ns(j->w), 0, 0);
 }

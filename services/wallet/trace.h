@@ -23,6 +23,7 @@ struct wallet_trace {
     struct obs_trace self;
     uint8_t parent_id[8];
     int64_t began_ns, verified_ns, claimed_ns, sent_ns, answered_ns, settled_ns;
+    uint64_t batch; /* operations in the request that carried it last */
 };
 
 /* verified_ns: when it was known whose request it is. */

@@ -123,7 +123,7 @@ static void on_done(void *ctx, const struct net_done *d)
     const char *method = kept ? d->route->method : method_text(d->method);
     obs_counter_inc(requests_of(s, kept, route, method, status_index(d->status)));
     if (d->problem != ERR_OK && s->def->hooks.refused)
-        s->def->hooks.refused(s, s->state, d->problem);
+        s->def->hooks.refused(s, s->state, d);
     if (s->families[SVC_M_http_latency])
         obs_hist_observe(latency_of(s, kept, route, method), (double)d->duration_ns / 1e9);
     log_request(s, d, route, method);

@@ -88,8 +88,8 @@ struct svc_hooks {
     /* What the service adds to the log line of a request: at most SVC_REQUEST_FIELDS, returns how many. Texts live in the
      * request's arena or longer. Asked only for lines that are written; on a loop's thread. May be NULL. */
     size_t (*request_fields)(void *state, struct net_req *rq, struct obs_field *out);
-    /* A request was answered with this problem, by whoever; on a loop's thread. May be NULL. */
-    void (*refused)(struct svc *s, void *state, enum err problem);
+    /* A request was answered with a problem, by whoever; on a loop's thread. May be NULL. */
+    void (*refused)(struct svc *s, void *state, const struct net_done *d);
     /* What the service's own keys (its whole struct) add to the limits of the frame's; at the start and at each reload. */
     void (*limits)(const void *config, struct net_limits *limits);
     /* The new snapshot is in force (svc_config). */

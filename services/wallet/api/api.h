@@ -34,6 +34,7 @@ enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receip
 size_t wallet_request_fields(void *wallet, struct net_req *rq, struct obs_field *out);
 void wallet_refusing(struct svc *s, void *wallet, struct net_req *rq, enum net_reject why,
                      struct net_problem *p);
+void wallet_answered_no(struct svc *s, void *wallet, const struct net_done *d);
 void wallet_refuse_draining(struct svc *s, struct net_req *rq);
 
 void wallet_api_post(struct net_req *rq, void *wallet);

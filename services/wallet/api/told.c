@@ -86,6 +86,14 @@ void wallet_refusing(struct svc *s, void *wallet, struct net_req *rq, enum net_r
     wallet_refused(wallet, rq, p->err);
 }
 
+void wallet_answered_no(struct svc *s, void *wallet, const struct net_done *d)
+{
+    const struct wallet *w = wallet;
+    (void)s;
+    if (d->status == 429)
+        obs_hist_observe(obs_hist(w->m[WALLET_M_refusal_seconds]), (double)d->duration_ns / 1e9);
+}
+
 void wallet_refuse_draining(struct svc *s, struct net_req *rq)
 {
     wallet_refuse(svc_state(s), rq, ERR_DRAINING, "the service is shutting down");

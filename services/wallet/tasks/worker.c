@@ -133,6 +133,7 @@ static void send_batch(struct wallet_worker *k, struct wallet_batch *b)
         struct wallet_unit *u = &k->built[i];
         struct ledger_entry *entries = &k->entries[n_entries];
         build(b->jobs[i], u);
+        b->jobs[i]->trace.batch = b->n;
         for (size_t e = 0; e < u->n_entries; e++)
             wallet_words_entry(&u->entries[e], &k->entries[n_entries++]);
         k->units[i] = (struct ledger_unit){.idem_id = str_of(u->idem_id, WALLET_IDEM_ID_CHARS - 1),

@@ -468,7 +468,8 @@ RT_UNCHECKED static void an_operation_is_traced_below_its_callers_span(void **st
     assert_true(collected_has("4bf92f3577b34da6a3ce929d0e0e4736") && collected_has("00f067aa0ba902b7"));
     assert_true(collected_has("\"wallet.auth\"") && collected_has("\"wallet.claim\"") &&
                 collected_has("\"wallet.queue\"") && collected_has("\"wallet.ledger\"") &&
-                collected_has("\"wallet.settle\""));
+                collected_has("\"wallet.settle\"") && collected_has("\"tries\"") &&
+                collected_has("\"batch\""));
     AWAIT(collected_has("\"wallet.reply\""));
     assert_false(collected_has("Bearer") ||
                  collected_has("acct:alice")); /* neither secrets nor whose money */

@@ -195,6 +195,7 @@ RT_UNCHECKED static void a_full_work_queue_is_as_deep_as_it_says_and_refuses_exa
     SAYS("busy_rejections_total", "endpoint=\"issue\"", OUT);
     SAYS("queue_dropped_total", "queue=\"work\"", OUT);
     SAYS("rejected_total", "reason=\"busy\"", OUT);
+    await_exactly("wallet_refusal_seconds_count", "", OUT);
     SAYS("wallet_ops_total", "op=\"issue\",outcome=\"refused\"", OUT);
     await_exactly("queue_depth", "queue=\"work\"", 4);
     await_exactly("inflight_requests", "route=\"/v1/issue\"", IN);
