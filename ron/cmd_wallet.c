@@ -131,9 +131,11 @@ static int run_operation(struct cmd_ctx *ctx, const struct operation *o, bool si
     if (limit < 0)
         return cmd_fail(ctx, CMD_USAGE, "--timeout is a duration such as 30s or 500ms");
     uuid_format(&id, key);
+    bool fetched = false;
     if (o->nonce) {
         nonce = cmd_flag_int(ctx, "nonce", 0, 1, INT64_C(281474976710655));
-        int status = nonce ? CMD_OK : next_nonce(ctx, o->from, lane, &nonce);
+        fetched = nonce == 0;
+        int status = fetched ? next_nonce(ctx, o->from, lane, &nonce) : CMD_OK;
         if (status != CMD_OK)
             return status;
     }
@@ -164,6 +166,8 @@ static int run_operation(struct cmd_ctx *ctx, const struct operation *o, bool si
         if (*location && clock_mono_ns(clock_real()) / 1000000 < by_ms)
             status = await_outcome(ctx, location, by_ms, &a);
     }
+    if (fetched && strcmp(client_str(a.json, "code"), "idempotency_mismatch") == 0)
+        fprintf(stderr, "to repeat what was sent under this key, give its nonce too: --nonce N\n");
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);
     if (cmd_global(ctx)->json || simulate)
@@ -349,9 +353,10 @@ static int run_watch(struct cmd_ctx *ctx, int argc, char **argv)
     {                                                                                                      \
         name, CMD_VALUE, value, help                                                                       \
     }
-#define F_ASSET   FLAG("asset", "ASSET", "what is moved; default ron")
-#define F_MEMO    FLAG("memo", "TEXT", "kept in the ledger for ever, shown in the receipt")
-#define F_NONCE   FLAG("nonce", "N", "counter in its lane; default: the next one")
+#define F_ASSET FLAG("asset", "ASSET", "what is moved; default ron")
+#define F_MEMO  FLAG("memo", "TEXT", "kept in the ledger for ever, shown in the receipt")
+#define F_NONCE                                                                                            \
+    FLAG("nonce", "N", "counter in its lane; default: the next one. To repeat a request, the one it had")
 #define F_LANE    FLAG("lane", "N", "which of the payer's lanes; default 0")
 #define F_KEY     FLAG("key", "KEY", "idempotency key; default: a new UUID, printed")
 #define F_TIMEOUT FLAG("timeout", "DURATION", "repeat for this long; default 30s")
