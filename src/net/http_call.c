@@ -85,11 +85,17 @@ static bool worth_another_try(const struct net_http_call *call, int status)
            (status == 502 || status == 503 || status == 504);
 }
 
+static int64_t now_ns(const struct net_http_call *call)
+{
+    return clock_mono_ns(net_loop_clock(call->client->loop));
+}
+
 /* Header lines are kept as text; the views into it are made when it does not move any more. */
 static size_t on_header_line(char *p, size_t size, size_t n, void *ctx)
 {
     struct net_http_call *call = ctx;
     struct str line = {p, size * n};
+    call->heard_ns = now_ns(call);
     if (str_starts(line, STR("HTTP/")))
         buf_reset(&call->head); /* the next response: a redirect or 100 Continue came before */
     buf_put(&call->head, line.p, line.n);
@@ -157,6 +163,7 @@ static size_t on_body_piece(char *p, size_t size, size_t n, void *ctx)
 {
     struct net_http_call *call = ctx;
     struct bytes piece = bytes_of(p, size * n);
+    call->heard_ns = now_ns(call);
     call->body_n += piece.n;
     if (call->body_n > call->rq.response_max) {
         call->why = ERR_TOO_LARGE;
@@ -229,7 +236,7 @@ static int64_t ms_left(const struct net_http_call *call)
 {
     if (deadline_is_never(call->rq.by))
         return INT64_MAX;
-    int64_t left_ns = call->rq.by.at_ns - clock_mono_ns(net_loop_clock(call->client->loop));
+    int64_t left_ns = call->rq.by.at_ns - now_ns(call);
     return left_ns <= 0 ? 0 : (left_ns + NS_PER_MS - 1) / NS_PER_MS;
 }
 
@@ -251,18 +258,30 @@ void net_http_call_start(struct net_http_call *call)
     call->body_n = 0;
     buf_reset(&call->head);
     buf_reset(&call->answer);
-    int64_t connect_ms = c->cfg.connect_timeout_ms < left_ms ? c->cfg.connect_timeout_ms : left_ms;
+    int64_t connect_ms = call->rq.connect_ms ? call->rq.connect_ms : c->cfg.connect_timeout_ms;
+    if (connect_ms > left_ms)
+        connect_ms = left_ms;
     curl_easy_setopt(call->easy, CURLOPT_TIMEOUT_MS, left_ms == INT64_MAX ? 0L : (long)left_ms);
     curl_easy_setopt(call->easy, CURLOPT_CONNECTTIMEOUT_MS, (long)connect_ms);
     call->state = CALL_RUNNING;
+    call->heard_ns = now_ns(call);
+    if (call->rq.stall_ms)
+        net_timer_set(c->loop, &call->timer, call->heard_ns + call->rq.stall_ms * NS_PER_MS);
     CHECK(curl_multi_add_handle(c->multi, call->easy) == CURLM_OK);
 }
 
-static void on_backoff(struct net_timer *t)
+/* Waiting: the next try is due. Running: it may have stalled; what came meanwhile puts the look off. */
+static void on_timer(struct net_timer *t)
 {
     struct net_http_call *call =
         (struct net_http_call *)((char *)t - offsetof(struct net_http_call, timer));
-    net_http_call_start(call);
+    int64_t late_ns = call->heard_ns + call->rq.stall_ms * NS_PER_MS;
+    if (call->state == CALL_WAITING)
+        net_http_call_start(call);
+    else if (now_ns(call) < late_ns)
+        net_timer_set(call->client->loop, &call->timer, late_ns);
+    else
+        net_http_call_tried(call, CURLE_OPERATION_TIMEDOUT);
 }
 
 /* Retry-After in whole seconds; 0 when it says nothing. */
@@ -294,6 +313,7 @@ void net_http_call_tried(struct net_http_call *call, CURLcode rc)
     enum err e = from_curl(call, rc);
     const struct net_http_gate *gate = &call->rq.gate;
     curl_multi_remove_handle(c->multi, call->easy);
+    net_timer_cancel(c->loop, &call->timer);
     call->state = CALL_WAITING;
     if (gate->result != NULL && e != ERR_CANCELED)
         gate->result(gate->ctx, e == ERR_OK && status_of(call) < 500);
@@ -303,8 +323,7 @@ void net_http_call_tried(struct net_http_call *call, CURLcode rc)
         if (asked_ms > delay_ms)
             delay_ms = asked_ms;
         if (delay_ms < ms_left(call)) {
-            net_timer_set(c->loop, &call->timer,
-                          clock_mono_ns(net_loop_clock(c->loop)) + delay_ms * NS_PER_MS);
+            net_timer_set(c->loop, &call->timer, now_ns(call) + delay_ms * NS_PER_MS);
             return;
         }
     }
@@ -493,7 +512,7 @@ enum err net_http_call_new(struct net_http_client *c, const struct net_http_requ
     call->magic = NET_HTTP_CALL_MAGIC;
     call->client = c;
     call->rq = *rq;
-    call->timer.fn = on_backoff;
+    call->timer.fn = on_timer;
     buf_init(&call->head, HEAD_MAX);
     e = copy_request(call);
     buf_init(&call->answer, call->rq.response_max);

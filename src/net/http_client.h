@@ -68,6 +68,9 @@ struct net_http_request {
     const char *const *headers; /* "Name: value", NULL-terminated; may be NULL */
     struct bytes body;
     struct deadline by;
+    int64_t connect_ms; /* for reaching the server; 0: the client's */
+    int64_t
+        stall_ms; /* a try that brings nothing of its answer for so long is over; 0: until the deadline */
     size_t response_max; /* 0: NET_HTTP_RESPONSE_MAX */
     unsigned redirects;  /* to follow, 0 by default; https never goes to http */
     bool http_allowed;   /* false refuses http:// other than to loopback and Unix sockets */
@@ -111,8 +114,8 @@ NODISCARD enum err net_http_send(struct net_http_client *c, const struct net_htt
  * client is destroyed. */
 void net_http_call_close(struct net_http_call *call);
 
-/* One request with a client of its own, in the calling thread: for the command line. fn runs before it
- * returns. ca_file may be NULL. */
+/* One request with a client of its own, in the calling thread: for the command line, and for tasks, which beat
+ * meanwhile and whose hard cancel ends it (ERR_CANCELED). fn runs before it returns. ca_file may be NULL. */
 NODISCARD enum err net_http_once(const struct net_http_request *rq, const char *ca_file,
                                  net_http_done_fn *fn, void *arg) RT_BLOCKS;
 

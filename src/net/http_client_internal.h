@@ -51,7 +51,8 @@ struct net_http_call {
     enum call_state state;
     struct net_http_call *next, *prev;
     CURL *easy;
-    struct net_timer timer; /* the back-off */
+    struct net_timer timer; /* running: looks for a stall; waiting: the back-off */
+    int64_t heard_ns;       /* when the try began, or something of its answer came last */
     struct rt_backoff backoff;
     unsigned tries;
     struct buf head, answer;

@@ -1,5 +1,8 @@
 /* A request in a program that has no loop: it gets one, and a client, for as long as it takes. */
 #include "net/http_client.h"
+#include "rt/task.h"
+
+enum { TURN_MS = 100 }; /* how soon a task sees that it was cancelled */
 
 struct once {
     net_http_done_fn *fn;
@@ -27,11 +30,30 @@ static bool once_body(void *arg, struct bytes piece)
     return o->rq->on_body(o->arg, piece);
 }
 
+/* A task beats while it waits here, and a hard cancel ends the request. Elsewhere nobody asks. */
+static void await(struct net_loop *loop, struct net_http_call *call, const struct once *o)
+{
+    struct rt_task *self = rt_task_current();
+    while (!o->done) {
+        net_loop_once(loop, self ? TURN_MS : -1);
+        if (!self)
+            continue;
+        rt_task_beat(self);
+        if (call && rt_task_canceled(self)) {
+            net_http_call_close(call);
+            call = NULL;
+        }
+    }
+    if (call)
+        net_http_call_close(call);
+}
+
 enum err net_http_once(const struct net_http_request *rq, const char *ca_file, net_http_done_fn *fn,
                        void *arg)
 {
     struct net_loop *loop;
     struct net_http_client *c = NULL;
+    struct net_http_call *call;
     struct once o = {.fn = fn, .arg = arg, .rq = rq};
     struct net_http_request mine = *rq;
     mine.on_head = rq->on_head != NULL ? once_head : NULL;
@@ -42,9 +64,9 @@ enum err net_http_once(const struct net_http_request *rq, const char *ca_file, n
     struct net_http_client_config cfg = {.loop = loop, .ca_file = ca_file};
     e = net_http_client_create(&cfg, &c);
     if (e == ERR_OK)
-        e = net_http_send(c, &mine, on_once, &o, NULL);
-    while (e == ERR_OK && !o.done)
-        net_loop_once(loop, -1);
+        e = net_http_send(c, &mine, on_once, &o, &call);
+    if (e == ERR_OK)
+        await(loop, call, &o);
     net_http_client_destroy(c);
     net_loop_destroy(loop);
     return e;

@@ -19,6 +19,7 @@
 
 #include "base/check.h"
 #include "net/http_client.h"
+#include "rt/supervisor.h"
 
 /* ---- the server: one connection at a time per thread, answers by path ---- */
 
@@ -101,6 +102,13 @@ static bool answer(struct server *s, int fd, const char *request, const char *bo
         struct pollfd p[] = {{.fd = s->stop[0], .events = POLLIN}, {.fd = fd, .events = POLLIN}};
         (void)poll(p, 2, -1); /* until the client gives up */
         return false;
+    } else if (strcmp(path, "/stalls") == 0) { /* whole the third time only */
+        bool whole = atomic_fetch_add(&s->flaky, 1) >= 2;
+        say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
+        say(fd, whole ? "half" : "");
+        struct pollfd p[] = {{.fd = s->stop[0], .events = POLLIN}, {.fd = fd, .events = POLLIN}};
+        (void)poll(p, 2, whole ? 0 : -1);
+        return whole;
     } else {
         say_body(fd, "404 Not Found", "");
     }
@@ -320,6 +328,25 @@ static void a_deadline_ends_a_request_that_is_not_answered(void **state)
     rq.by = deadline_in_ms(-1);
     run(f, &rq);
     assert_int_equal(f->e, ERR_TIMEOUT);
+}
+
+static void an_answer_that_stalls_is_given_up_long_before_the_deadline(void **state)
+{
+    struct fix *f = *state;
+    struct net_http_request rq = request_to(f, "/silent");
+    rq.by = deadline_in_ms(3600000);
+    rq.stall_ms = 50;
+    run(f, &rq);
+    assert_int_equal(f->e, ERR_TIMEOUT);
+    rq = request_to(f, "/stalls");
+    rq.by = deadline_in_ms(3600000);
+    rq.stall_ms = 50;
+    rq.retry =
+        (struct net_http_retry){.tries = 1000, .backoff_min_ms = 1, .backoff_max_ms = 2, .on_sent = true};
+    run(f, &rq);
+    assert_int_equal(f->e, ERR_OK);
+    assert_string_equal(f->body, "halfhalf"); /* nothing of the tries before is left in it */
+    assert_true(f->tries >= 3);
 }
 
 static void answers_over_their_bound_are_refused(void **state)
@@ -608,6 +635,41 @@ struct sent_there {
     int status;
 };
 
+static enum err ask_the_silent(struct rt_task *self, void *arg) RT_BLOCKS;
+
+static enum err ask_the_silent(struct rt_task *self, void *arg)
+{
+    struct fix *f = arg;
+    struct net_http_request rq = request_to(f, "/silent");
+    rq.by = deadline_in_ms(3600000);
+    (void)self;
+    enum err e = net_http_once(&rq, NULL, on_done, f);
+    return e == ERR_OK ? f->e : e;
+}
+
+static void a_cancelled_task_waits_for_no_answer(void **state) RT_BLOCKS;
+
+static void a_cancelled_task_waits_for_no_answer(void **state)
+{
+    struct fix *f = *state;
+    struct rt_drain_report report;
+    struct rt_supervisor *sup = rt_supervisor_create(
+        &(struct rt_supervisor_spec){.name = "asking", .drain_deadline_ms = 1, .abort_grace_ms = 60000});
+    assert_non_null(sup);
+    assert_int_equal(
+        rt_supervisor_add(sup, &(struct rt_task_spec){.name = "asks", .run = ask_the_silent, .arg = f}),
+        ERR_OK);
+    assert_int_equal(rt_supervisor_start(sup), ERR_OK);
+    while (atomic_load(&f->server.requests) == 0)
+        net_loop_once(f->loop, 5); /* it has asked */
+    rt_supervisor_drain(sup);
+    assert_int_equal(rt_supervisor_join(sup, deadline_in_ms(120000), &report), ERR_OK);
+    assert_int_equal(report.aborted, 1);
+    assert_int_equal(report.leaked, 0);
+    assert_int_equal(f->e, ERR_CANCELED);
+    rt_supervisor_destroy(sup);
+}
+
 static void answered_here(void *arg, enum err e, const struct net_http_response *r)
 {
     struct sent_there *s = arg;
@@ -662,6 +724,7 @@ int main(void)
         TEST(header_lines_cannot_be_smuggled_in),
         TEST(one_connection_serves_many_requests),
         TEST(a_deadline_ends_a_request_that_is_not_answered),
+        TEST(an_answer_that_stalls_is_given_up_long_before_the_deadline),
         TEST(answers_over_their_bound_are_refused),
         TEST(broken_connections_are_told_apart_from_refused_ones),
         TEST(a_failing_answer_is_tried_again_as_often_as_allowed),
@@ -676,6 +739,7 @@ int main(void)
         TEST(a_request_can_be_cancelled_and_everything_stopped),
         TEST(unix_sockets_are_spoken_to),
         TEST(the_command_line_needs_no_loop_of_its_own),
+        TEST(a_cancelled_task_waits_for_no_answer),
         TEST(another_thread_can_send_and_the_loops_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
