@@ -80,6 +80,16 @@ enum err obs_metrics_add(struct obs_metrics *reg, const struct obs_metric_def *d
     return e;
 }
 
+void obs_metrics_told(struct obs_metrics *reg, struct obs_family *f, obs_tell_fn *tell, void *ctx)
+{
+    CHECK_MAGIC(reg, OBS_METRICS_MAGIC);
+    CHECK(f->def.kind == OBS_COUNTER && f->n_labels == 1 && f->n_closed == 0);
+    pthread_mutex_lock(&reg->lock);
+    f->tell = tell;
+    f->tell_ctx = ctx;
+    pthread_mutex_unlock(&reg->lock);
+}
+
 struct obs_family *obs_family_find(struct obs_metrics *reg, const char *name)
 {
     CHECK_MAGIC(reg, OBS_METRICS_MAGIC);

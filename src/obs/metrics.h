@@ -129,6 +129,15 @@ typedef void obs_collect_fn(void *ctx);
 NODISCARD enum err obs_metrics_collect(struct obs_metrics *reg, obs_collect_fn *fn, void *ctx);
 void obs_metrics_forget(struct obs_metrics *reg, obs_collect_fn *fn, void *ctx);
 
+/*
+ * A counter family with one open label may have its series told instead of counted: by an owner that knows which values
+ * are still worth a series. tell() runs within each rendering and calls obs_tell_counter() once per series; NULL ends it.
+ */
+struct obs_telling;
+typedef void obs_tell_fn(void *ctx, struct obs_telling *to);
+void obs_metrics_told(struct obs_metrics *reg, struct obs_family *f, obs_tell_fn *tell, void *ctx);
+void obs_tell_counter(struct obs_telling *to, const char *value, uint64_t n);
+
 /* Prometheus text format 0.0.4, families sorted by name, constant label service. Errors stick in out->err.
  */
 void obs_metrics_render(struct obs_metrics *reg, struct buf *out);

@@ -73,8 +73,7 @@ static bool child_alloc_value(const struct obs_family *f, struct obs_child *c)
     UNREACHABLE();
 }
 
-/* Label values may be anything; the text format escapes backslash, quote and newline. */
-static void put_escaped(struct buf *b, const char *s)
+void obs_family__put_value(struct buf *b, const char *s)
 {
     for (; *s; s++) {
         if (*s == '\\' || *s == '"')
@@ -92,7 +91,7 @@ static char *labels_text(const struct obs_family *f, char *const *values)
     buf_init(&b, 4096);
     for (size_t i = 0; i < f->n_labels; i++) {
         buf_printf(&b, "%s%s=\"", i ? "," : "", f->label[i].name);
-        put_escaped(&b, values[i]);
+        obs_family__put_value(&b, values[i]);
         buf_putc(&b, '"');
     }
     buf_putc(&b, '\0');

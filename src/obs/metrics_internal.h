@@ -72,6 +72,8 @@ struct obs_family {
     _Atomic size_t n_open;   /* relaxed: reservations of open children */
     struct obs_child *other; /* open families only */
     _Atomic int other_used;  /* relaxed: render it only when it was needed */
+    obs_tell_fn *tell;       /* the registry's lock; NULL: the series are the children */
+    void *tell_ctx;
     struct obs_family *next; /* in the order added */
 };
 
@@ -92,6 +94,9 @@ struct obs_metrics {
 
 struct obs_family *obs_family__create(const struct obs_metric_def *def); /* NULL: no memory */
 void obs_family__destroy(struct obs_family *f);
+
+/* Label values may be anything; the text format escapes backslash, quote and newline. */
+void obs_family__put_value(struct buf *b, const char *value);
 
 double obs_metrics__grid_bound(size_t cell);
 uint64_t obs_metrics__cell(const struct obs_hist *h, size_t cell); /* summed over the shards */

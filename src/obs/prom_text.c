@@ -125,6 +125,20 @@ static int by_labels(const void *a, const void *b)
                   (*(const struct obs_child *const *)b)->labels);
 }
 
+struct obs_telling {
+    struct buf *out;
+    const struct obs_metrics *reg;
+    const struct obs_family *family;
+};
+
+void obs_tell_counter(struct obs_telling *to, const char *value, uint64_t n)
+{
+    buf_printf(to->out, "%s{service=\"%s\",%s=\"", to->family->def.name, to->reg->service,
+               to->family->label[0].name);
+    obs_family__put_value(to->out, value);
+    buf_printf(to->out, "\"} %llu\n", (unsigned long long)n);
+}
+
 /* Closed families keep the table's order; open ones are sorted, so that two renderings can be compared. */
 static void put_family(struct buf *out, const struct obs_metrics *reg, struct obs_family *f)
 {
@@ -132,6 +146,10 @@ static void put_family(struct buf *out, const struct obs_metrics *reg, struct ob
     buf_printf(out, "# HELP %s ", f->def.name);
     put_help(out, f->def.help);
     buf_printf(out, "\n# TYPE %s %s\n", f->def.name, types[f->def.kind]);
+    if (f->tell) {
+        f->tell(f->tell_ctx, &(struct obs_telling){out, reg, f});
+        return;
+    }
     const struct obs_child **found = calloc(f->n_slots + 1, sizeof(void *));
     if (!found) {
         out->err = ERR_NO_MEMORY;

@@ -226,6 +226,31 @@ static void promtool_finds_nothing_to_complain_about(void **state)
     assert_int_equal(status, 0);
 }
 
+static const struct obs_metric_def told_table[] = {
+    {OBS_COUNTER, "demo_told_total", "Told by who knows.", "epoch", NULL}};
+
+static void tell_two(void *ctx, struct obs_telling *to)
+{
+    obs_tell_counter(to, "e\"1", *(uint64_t *)ctx);
+    obs_tell_counter(to, "_other", 7);
+}
+
+static void an_owner_may_tell_which_series_there_are(void **state)
+{
+    struct fixture *x = *state;
+    struct obs_family *f;
+    uint64_t n = 3;
+    assert_int_equal(obs_metrics_add(x->reg, told_table, 1, &f), ERR_OK);
+    obs_metrics_told(x->reg, f, tell_two, &n);
+    assert_non_null(strstr(render(x), "# TYPE demo_told_total counter\n"
+                                      "demo_told_total{service=\"svc-demo\",epoch=\"e\\\"1\"} 3\n"
+                                      "demo_told_total{service=\"svc-demo\",epoch=\"_other\"} 7\n"));
+    n = 4;
+    assert_non_null(strstr(render(x), "epoch=\"e\\\"1\"} 4\n"));
+    obs_metrics_told(x->reg, f, NULL, NULL);
+    assert_null(strstr(render(x), "demo_told_total{"));
+}
+
 #define WITH_REGISTRY(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -238,6 +263,7 @@ int main(void)
         WITH_REGISTRY(the_same_table_twice_shares_its_series_and_another_shape_is_refused),
         WITH_REGISTRY(a_summary_gives_quantiles_within_its_grid),
         WITH_REGISTRY(collectors_run_before_each_rendering_until_forgotten),
+        WITH_REGISTRY(an_owner_may_tell_which_series_there_are),
         WITH_REGISTRY(nothing_is_lost_when_threads_count_together),
         cmocka_unit_test(handles_that_do_not_exist_are_ignored),
         WITH_REGISTRY(promtool_finds_nothing_to_complain_about),
