@@ -53,6 +53,8 @@ static int open_shop(struct shop *s, struct cmd_ctx *ctx) RT_BLOCKS
         return cmd_fail(ctx, UNREADABLE, "out of memory");
     enum err e = rewarder_files_open(&s->r.files, store_disk_real(), s->root);
     buf_init(&s->log, LOG_MAX);
+    if (e == ERR_OK)
+        e = rewarder_keys_recover(&s->r.keys, &s->r.files);
     if (e == ERR_LOCKED)
         return cmd_fail(ctx, UNREADABLE, "a running service holds %s: stop it first", s->root);
     return e == ERR_OK ? CMD_OK : cmd_fail(ctx, UNREADABLE, "cannot open %s: %s", s->root, err_title(e));
@@ -123,6 +125,11 @@ static enum err visit_epoch(void *ctx, const char *epoch) RT_BLOCKS
         snprintf(what, sizeof what, "%s is missing or fails its hash (ron rewarder rebuild)",
                  bad ? bad : "a file");
         fault(s, what, where);
+        return ERR_OK;
+    }
+    if (!rewarder_keys_signed(&s->r.keys, v->kid, v->manifest_file.bytes, v->signature)) {
+        fault(s, "its signature is by no key that signs here (ron rewarder rebuild)", where);
+        rewarder_view_unref(v);
         return ERR_OK;
     }
     struct rewarder_run *run = rewarder_run_from_view(s->visited, epoch, false, v);
@@ -410,14 +417,27 @@ static enum err put_seal(struct work *w) RT_BLOCKS
     return b.err == ERR_OK ? put(w, "seal.json", buf_bytes(&b)) : b.err;
 }
 
+/* The files fit each other, and one of our keys says so. */
+static bool is_vouched_for(struct work *w) RT_BLOCKS
+{
+    struct rewarder_view *v;
+    const char *bad;
+    if (rewarder_view_open(
+            &w->shop->r.files,
+            &(struct rewarder_view_spec){w->run->tenant, w->run->epoch, .rebuild_tree = true}, &v,
+            &bad) != ERR_OK)
+        return false;
+    bool ours = rewarder_keys_signed(&w->shop->r.keys, v->kid, v->manifest_file.bytes, v->signature);
+    rewarder_view_unref(v);
+    return ours;
+}
+
 static int install(struct work *w) RT_BLOCKS
 {
     struct buf commitment;
     const struct rewarder_tree *tree = rewarder_calc_tree(w->calc);
     size_t tree_n = rewarder_tree_bytes(tree);
     uint8_t *bytes = malloc(tree_n);
-    struct rewarder_view *v = NULL;
-    const char *bad;
     buf_init(&commitment, 4096);
     rewarder_commitment_write(rewarder_calc_result(w->calc), &commitment);
     if (bytes)
@@ -430,16 +450,14 @@ static int install(struct work *w) RT_BLOCKS
         e = put(w, "commitment", buf_bytes(&commitment));
     if (e == ERR_OK)
         e = put(w, "run.json", buf_bytes(&w->manifest));
-    struct rewarder_view_spec spec = {w->run->tenant, w->run->epoch, .rebuild_tree = true};
-    /* What vouches for them is made again only when it does not read any more: it says when and for whom. */
-    if (e == ERR_OK && rewarder_view_open(&w->shop->r.files, &spec, &v, &bad) != ERR_OK) {
+    /* Seal and signature are made again only when they do not hold any more: they say when and for whom. */
+    if (e == ERR_OK && !is_vouched_for(w)) {
         e = put_signature(w);
         if (e == ERR_OK)
             e = put_seal(w);
-        if (e == ERR_OK)
-            e = rewarder_view_open(&w->shop->r.files, &spec, &v, &bad);
+        if (e == ERR_OK && !is_vouched_for(w))
+            e = ERR_ARTIFACT_CORRUPT;
     }
-    rewarder_view_unref(v);
     free(bytes);
     buf_fini(&commitment);
     return e == ERR_OK ? CMD_OK

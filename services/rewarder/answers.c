@@ -7,6 +7,12 @@
 
 enum { BODY_MAX = 4 << 20 };
 
+void rewarder_count_quarantine(struct rewarder *r, const struct rewarder_run *run)
+{
+    REWARDER_COUNT(r, runs, "quarantined");
+    rewarder_quarantines_add(&r->quarantines, run->epoch);
+}
+
 int64_t rewarder_now_ms(const struct rewarder *r)
 {
     return clock_wall_ms(svc_clock(r->svc));
@@ -308,6 +314,8 @@ void rewarder_note_quarantined(const struct rewarder_run *run, const struct rewa
     json_put_cstr(&w, "reason", q->reason);
     if (q->refused)
         json_put_raw(&w, "refused", str_from_c(q->refused));
+    if (q->placed)
+        json_put_money(&w, "placed", (struct money){q->placed});
     json_put_i64(&w, "at", q->now_ms);
     json_obj_end(&w);
 }

@@ -262,6 +262,24 @@ size_t rewarder_keys_list(struct rewarder_keys *k, struct rewarder_public out[RE
     return n;
 }
 
+bool rewarder_keys_signed(struct rewarder_keys *k, const char *kid, struct bytes message,
+                          const uint8_t signature[64])
+{
+    char pem[REWARDER_PEM_CHARS] = "";
+    uint8_t public_key[32];
+    rt_lock_take(&k->lock);
+    for (size_t i = 0; i < k->known_n; i++)
+        if (!strcmp(k->known[i].kid, kid))
+            memcpy(pem, k->known[i].pem, sizeof pem);
+    rt_lock_release(&k->lock);
+    struct ed25519_key *key =
+        read_public(str_from_c(pem), public_key) ? ed25519_key_from_public(public_key) : NULL;
+    bool ok = key && ed25519_verify(key, message, signature) == ERR_OK;
+    if (key)
+        ed25519_key_destroy(key);
+    return ok;
+}
+
 /* ---- the ledger ---- */
 
 enum err rewarder_ledger_open(const char *url, const char *token, struct ledger_client **out)

@@ -58,6 +58,10 @@ void rewarder_signer_unref(struct rewarder_signer *s);                 /* NULL i
 /* Copies of all that are published, the current one first; returns how many. */
 size_t rewarder_keys_list(struct rewarder_keys *k, struct rewarder_public out[REWARDER_KEYS_MAX]);
 
+/* Whether a key that is or was published here signed the message. */
+bool rewarder_keys_signed(struct rewarder_keys *k, const char *kid, struct bytes message,
+                          const uint8_t signature[64]);
+
 NODISCARD enum err rewarder_ledger_open(const char *url, const char *token, struct ledger_client **out);
 NODISCARD enum err rewarder_ledger_add_task(struct svc *s, struct ledger_client *client);
 

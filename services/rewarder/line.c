@@ -34,6 +34,7 @@ static const struct json_field fields[] = {
     TEXT(kind),
     TEXT(reason),
     JSON_DEF(struct rewarder_line, refused, JSON_KIND_RAW),
+    AMOUNT(placed),
     TIME(at),
     TIME(settled_at),
     COUNT(seq_first),

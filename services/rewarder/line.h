@@ -27,6 +27,8 @@ struct rewarder_line {
     int64_t sealed_at;
     /* quarantined, released, discarded */
     struct str kind, reason, refused;
+    bool has_placed;
+    struct money placed;
     int64_t at;
     /* settled */
     int64_t settled_at;

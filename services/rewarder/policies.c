@@ -72,6 +72,17 @@ static enum err add(struct fresh *f, struct rewarder_policy *p, const char **out
     return ERR_OK;
 }
 
+/* Which assets exist, if the file says so: a list of names, or an object whose members they are. */
+static bool has_asset(const json_t *assets, const char *name)
+{
+    bool found = !assets || json_object_get(assets, name);
+    for (size_t i = 0; !found && i < json_array_size(assets); i++) {
+        const char *one = json_string_value(json_array_get(assets, i));
+        found = one && !strcmp(one, name);
+    }
+    return found;
+}
+
 /* The shared policy file is an object; other services read other members of it. */
 static enum err read_file(struct bytes text, struct fresh *f, const char **out_member)
 {
@@ -85,6 +96,11 @@ static enum err read_file(struct bytes text, struct fresh *f, const char **out_m
         char *one = json_dumps(json_array_get(array, i), JSON_COMPACT | JSON_ENCODE_ANY);
         e = one ? rewarder_policy_create(bytes_of(one, strlen(one)), &p, out_member) : ERR_NO_MEMORY;
         free(one);
+        if (e == ERR_OK && !has_asset(json_object_get(root, "assets"), p->asset)) {
+            rewarder_policy_destroy(p);
+            *out_member = "asset";
+            e = ERR_BAD_POLICY;
+        }
         if (e == ERR_OK)
             e = add(f, p, out_member);
     }

@@ -83,6 +83,7 @@ static void apply_line(struct rewarder_run_info *i, void *arg)
         i->state = REWARDER_QUARANTINED;
         copy_text(i->cause, sizeof i->cause, l->kind);
         copy_text(i->reason, sizeof i->reason, l->reason);
+        i->placed = l->placed.units;
         i->since_ms = l->at;
     } else if (str_eq(l->op, STR("released"))) {
         i->state = REWARDER_SEALED;
@@ -231,7 +232,15 @@ static enum err adopt(struct rewarder *r, const char *tenant, const char *epoch,
         &r->files, &(struct rewarder_view_spec){tenant, epoch, dry, .rebuild_tree = true}, &v, &bad);
     if (e == ERR_NOT_FOUND)
         return ERR_OK; /* never sealed: the next computation overwrites it */
+    /* No line vouches for it, so it must have been us who sealed it: what is adopted is paid. */
+    if (e == ERR_OK && !rewarder_keys_signed(&r->keys, v->kid, v->manifest_file.bytes, v->signature)) {
+        rewarder_view_unref(v);
+        e = ERR_ARTIFACT_CORRUPT;
+        bad = "signature";
+    }
     if (e != ERR_OK) {
+        if (bad && r->metrics[REWARDER_M_corrupt]) /* `fsck` counts nothing */
+            REWARDER_COUNT(r, corrupt, bad);
         obs_log(r->log, OBS_ERROR, "artifact.corrupt", OBS_STR("tenant", tenant), OBS_STR("epoch", epoch),
                 OBS_STR("file", bad ? bad : ""), OBS_ERR(e), OBS_END);
         return ERR_OK;

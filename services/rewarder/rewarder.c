@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "auth/mint.h"
 #include "base/base64.h"
@@ -60,10 +59,10 @@ static const struct obs_metric_def metric_table[] = {
 
 unsigned rewarder_workers(const struct rewarder_config *cfg)
 {
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    unsigned cpus = os_cpus();
     if (cfg->compute_workers)
         return (unsigned)cfg->compute_workers;
-    return cpus < 1 ? 1 : cpus > 64 ? 64 : (unsigned)cpus;
+    return cpus > REWARDER_WORKERS_MAX ? REWARDER_WORKERS_MAX : cpus;
 }
 
 static void topology(const void *config, struct rt_topology *topology)
@@ -98,7 +97,7 @@ static enum err open_queues(struct rewarder *r)
 
 static enum err open_policies(struct rewarder *r) RT_BLOCKS
 {
-    const char *path = rewarder_config(r)->policy_file, *member;
+    const char *path = rewarder_config(r)->policy_file, *member = "";
     struct buf text;
     if (!*path)
         return rewarder_policies_load(&r->policies, (struct bytes){NULL, 0}, &member);
@@ -107,7 +106,7 @@ static enum err open_policies(struct rewarder *r) RT_BLOCKS
     if (e == ERR_OK)
         e = rewarder_policies_load(&r->policies, buf_bytes(&text), &member);
     obs_log(r->log, e == ERR_OK ? OBS_INFO : OBS_ERROR, "policy.reloaded", OBS_STR("file", path),
-            OBS_ERR(e), OBS_END);
+            OBS_STR("member", e == ERR_OK ? "" : member), OBS_ERR(e), OBS_END);
     buf_fini(&text);
     return e;
 }
@@ -253,12 +252,16 @@ static enum err hook_open(struct svc *s, void **out_state) RT_BLOCKS
     r->svc = s;
     r->log = svc_log(s);
     r->send_ms = REWARDER_SEND_MS;
+    r->lane_still_ms = REWARDER_LANE_STILL_MS;
     *out_state = r; /* also on failure: hook_close takes down what was built */
     for (size_t i = 0; i < REWARDER_M_COUNT; i++)
         r->metrics[i] = obs_family_find(svc_metrics(s), metric_table[i].name);
     init_breakers(r);
     const struct rewarder_config *cfg = rewarder_config(r);
     rewarder_rates_init(&r->rates, cfg->rps, cfg->burst, cfg->tenant_rps);
+    rewarder_quarantines_init(&r->quarantines);
+    obs_metrics_told(svc_metrics(s), r->metrics[REWARDER_M_quarantine], rewarder_quarantines_tell,
+                     &r->quarantines);
     rewarder_policies_init(&r->policies);
     rewarder_keys_init(&r->keys);
     enum err e = rewarder_registry_init(&r->registry);
@@ -408,7 +411,7 @@ static void destroy_chan(struct rt_chan *ch, void (*drop)(void *, void *), struc
 static void hook_close(struct svc *s, void *state) RT_BLOCKS
 {
     struct rewarder *r = state;
-    (void)s;
+    obs_metrics_told(svc_metrics(s), r->metrics[REWARDER_M_quarantine], NULL, NULL);
     if (r->own_ledger)
         ledger_client_close(r->ledger);
     destroy_chan(r->work_req, drop_item, r);
@@ -423,6 +426,7 @@ static void hook_close(struct svc *s, void *state) RT_BLOCKS
     for (size_t i = 0; i < r->shadow_n; i++)
         rewarder_shadow_unref(r->shadows[i]);
     rewarder_registry_fini(&r->registry);
+    rewarder_quarantines_fini(&r->quarantines);
     rewarder_policies_fini(&r->policies);
     rewarder_files_close(&r->files);
     if (r->memory)

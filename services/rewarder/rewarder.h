@@ -19,6 +19,7 @@
 #include "rt/chan.h"
 #include "services/rewarder/files.h"
 #include "services/rewarder/keys.h"
+#include "services/rewarder/quarantines.h"
 #include "services/rewarder/rates.h"
 #include "services/rewarder/receipt.h"
 #include "services/rewarder/run.h"
@@ -42,7 +43,13 @@ enum rewarder_metric {
     REWARDER_M_COUNT
 };
 
-enum { REWARDER_SHADOWS_MAX = 16, REWARDER_SEND_MS = 30000, REWARDER_VERDICT_MS = 5000 };
+enum {
+    REWARDER_WORKERS_MAX = 64,
+    REWARDER_SHADOWS_MAX = 16,
+    REWARDER_SEND_MS = 30000,
+    REWARDER_VERDICT_MS = 5000,
+    REWARDER_LANE_STILL_MS = 5000
+};
 /* Dry runs, shadow runs and failures are remembered for so long. */
 #define REWARDER_REMEMBER_MS INT64_C(86400000)
 
@@ -61,12 +68,15 @@ struct rewarder {
     struct rt_chan *io_permits; /* one token per call that workers may have outstanding */
     struct svc_feed *events;    /* what becomes of runs, for /admin/events */
     struct rewarder_rates rates;
+    struct rewarder_quarantines quarantines;
     _Atomic int64_t send_ms; /* how long workers and emitter wait for room; relaxed; tests shorten it */
+    _Atomic int64_t lane_still_ms; /* how long nobody may have written our lanes; as above */
     struct ledger_client *ledger;
     bool own_ledger; /* opened by us: its I/O runs in our task ledger_io */
     struct rt_breaker ledger_breaker, accounting_breaker;
-    struct rewarder_settler *settler;     /* the emitter's */
-    struct rewarder_settler *readers[64]; /* each worker's own, for balances and look-ups */
+    struct rewarder_settler *settler; /* the emitter's */
+    struct rewarder_settler
+        *readers[REWARDER_WORKERS_MAX]; /* each worker's own, for balances and look-ups */
     struct rewarder_keys keys;
     atomic_ullong memory_used; /* charged to computations; relaxed */
     atomic_ullong spool_used;  /* bytes of uploads in flight; relaxed */
@@ -215,13 +225,15 @@ void rewarder_tell_run(struct rewarder *r, const char *event, const struct rewar
 /* Into the log and, above debug, to who listens. */
 void rewarder_log_run(struct rewarder *r, enum obs_level level, const char *event,
                       const struct rewarder_run *run, const char *detail);
+void rewarder_count_quarantine(struct rewarder *r, const struct rewarder_run *run);
 int64_t rewarder_now_ms(const struct rewarder *r);
 
 /* Lines of registry.log. */
 void rewarder_note_sealed(const struct rewarder_run *run, const struct rewarder_run_info *info,
                           struct buf *b);
 struct rewarder_quarantine {
-    uint64_t n; /* of the run */
+    uint64_t n;       /* of the run */
+    wide_u128 placed; /* what the ledger holds of it */
     const char *kind, *reason;
     const char *refused; /* JSON array of what the ledger refused; NULL: nothing */
     int64_t now_ms;

@@ -235,7 +235,7 @@ static wide_u128 promised_to(const struct rewarder_run *run)
     if (run->dry)
         return 0;
     if (is_unsettled(run) || (i->state == REWARDER_QUARANTINED && i->sealed_at_ms))
-        return i->amount;
+        return i->amount > i->placed ? i->amount - i->placed : 0;
     return i->state == REWARDER_COMPUTING && i->pool_fixed ? i->pool.declared : 0;
 }
 

@@ -41,6 +41,7 @@ struct rewarder_run_info {
     struct rewarder_pool pool;
     bool pool_fixed;                 /* pool is what this run may pay */
     wide_u128 amount, payouts, dust; /* effective pool and where it went */
+    wide_u128 placed;                /* of amount: what the ledger is known to hold already */
     uint64_t paid, leaves, cut;
     bool cut_negative;
     int64_t sealed_at_ms, settled_at_ms, since_ms;
@@ -70,6 +71,10 @@ struct rewarder_run {
     struct rewarder_view *view;         /* run_registry */
     char *refused;            /* run_registry: JSON array of the units the ledger refused; NULL: none */
     struct rt_oneshot sealed; /* the artifact writer to the emitter: (void *)1 sealed, (void *)2 not */
+    struct {
+        int64_t at_ns, still_ns; /* not before; since when the lanes' heads are the same */
+        uint64_t heads;          /* a hash of them; 0: not seen yet */
+    } probe;                     /* of a held run; the emitter's alone */
     atomic_bool halt;  /* relaxed: an operator wants it quarantined; the emitter looks before each unit */
     atomic_uint phase; /* progress, relaxed */
     atomic_ullong done, of;

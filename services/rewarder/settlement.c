@@ -121,7 +121,7 @@ static wide_u128 open_amount(const struct pass *p)
     wide_u128 sum = 0;
     for (uint64_t i = 0; i < p->chunks; i++)
         if (p->state[i] == OPEN || p->state[i] == SENT)
-            sum += rewarder_settle__amount(p->job->table, (uint32_t)i);
+            sum += rewarder_chunk_amount(p->job->table, (uint32_t)i);
     return sum;
 }
 

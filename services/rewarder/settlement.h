@@ -77,6 +77,9 @@ struct rewarder_settle_job {
                   const char *detail); /* resync restart|nonce|idem|timeout, ... */
 };
 
+/* What the leaves of a chunk add up to. */
+wide_u128 rewarder_chunk_amount(const struct rewarder_payouts *t, uint32_t chunk);
+
 struct rewarder_settle_count {
     uint64_t units, leaves;
 };

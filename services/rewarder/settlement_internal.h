@@ -99,8 +99,6 @@ bool rewarder_settle__pause(struct rewarder_settler *s, const struct settle_call
 void rewarder_settle__content_add(struct sha256_ctx *h, struct str id, struct str to, struct str asset,
                                   struct money amount);
 struct sha256 rewarder_settle__content(const struct rewarder_settle_job *job, uint32_t chunk);
-/* What the leaves of a chunk add up to. */
-wide_u128 rewarder_settle__amount(const struct rewarder_payouts *t, uint32_t chunk);
 /* The entries of a chunk, numbered from `nonce`; returns how many. */
 size_t rewarder_settle__entries(const struct rewarder_settle_job *job, uint32_t chunk, uint64_t nonce,
                                 struct ledger_entry *out, char (*ids)[REWARDER_ENTRY_ID_LEN + 1]);

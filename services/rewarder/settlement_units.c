@@ -56,7 +56,7 @@ struct sha256 rewarder_settle__content(const struct rewarder_settle_job *job, ui
     return out;
 }
 
-wide_u128 rewarder_settle__amount(const struct rewarder_payouts *t, uint32_t chunk)
+wide_u128 rewarder_chunk_amount(const struct rewarder_payouts *t, uint32_t chunk)
 {
     struct walk w = walk_chunk(t, chunk);
     struct rewarder_payout pay;

@@ -214,6 +214,9 @@ static void fake_account(struct ledger_client *c, struct str account, uint64_t m
     for (unsigned i = 0; i < FAKE_LANES; i++)
         if (f->head[i])
             lanes[reply.n_lanes++] = (struct ledger_lane){(uint16_t)(FAKE_LANE + i), f->head[i]};
+    f->looks++;
+    if (f->meddled)
+        f->head[0] = (f->head[0] ? f->head[0] : (uint64_t)FAKE_LANE << 48) + 1;
     if (f->down || fake_ledger_chance(f, f->busy / 2))
         reply.a = no_answer(LEDGER_REFUSED, 503);
     pthread_mutex_unlock(&f->mutex);

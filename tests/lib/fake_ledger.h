@@ -46,8 +46,8 @@ struct fake_ledger {
     struct fake_request late_requests[FAKE_LATE_MAX];
     size_t n_late;
     const char *frozen;
-    bool down;
-    uint64_t calls;
+    bool down, meddled;    /* meddled: somebody else writes lane 0 after each look at the account */
+    uint64_t calls, looks; /* ingests; looks at the account */
 };
 
 void fake_ledger_init(struct fake_ledger *f, uint64_t seed);

@@ -228,8 +228,7 @@ static void record_breach(struct rewarder *r, struct rewarder_outcome *o) RT_BLO
     if (e != ERR_OK)
         fsync_failed(r, e);
     (void)!rewarder_run_move(&r->registry, run, REWARDER_EV_BREACH, set_breach, &b);
-    REWARDER_COUNT(r, runs, "quarantined");
-    obs_counter_inc(OBS_COUNTER_OF(r->metrics[REWARDER_M_quarantine], run->epoch));
+    rewarder_count_quarantine(r, run);
     rewarder_log_run(r, OBS_ERROR, "run.quarantined", run, b.kind);
     tell_emitter(run, 2);
 }
@@ -384,8 +383,7 @@ static void quarantine_unannounced(struct rewarder *r, struct rewarder_outcome *
     enum err e = o->line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&o->line)) : o->line.err;
     if (e != ERR_OK)
         fsync_failed(r, e);
-    REWARDER_COUNT(r, runs, "quarantined");
-    obs_counter_inc(OBS_COUNTER_OF(r->metrics[REWARDER_M_quarantine], o->run->epoch));
+    rewarder_count_quarantine(r, o->run);
     rewarder_log_run(r, OBS_ERROR, "run.quarantined", o->run, "emit_unavailable");
 }
 

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/json_write.h"
 #include "base/rng.h"
+#include "base/siphash.h"
 #include "services/rewarder/rewarder.h"
 #include "services/rewarder/trace.h"
 
@@ -20,7 +21,7 @@ enum {
     IDLE_MS = 500,
     SEAL_WAIT_MS = 30000,
     FUNDS_PROBE_MS = 5000,
-    LANE_STILL_MS = 5000,
+    LANE_PROBE_MS = 1000,
     PROBE_MIN_MS = 1000,
     PROBE_MAX_MS = 5000
 };
@@ -40,11 +41,27 @@ struct emission {
     struct rewarder_view *view;
     struct rewarder_chunk_place *places;
     uint64_t chunks, done;
+    wide_u128 paid; /* with the chunks that are done */
     struct store_file *log;
     struct obs_span span;
 };
 
 /* ---- settle.log ---- */
+
+static void set_done(struct rewarder_run_info *i, void *arg)
+{
+    const struct emission *m = arg;
+    i->chunks_done = m->done;
+    i->placed = m->paid;
+}
+
+/* A chunk is the ledger's; the registry learns it too. */
+static void count_chunk(struct emission *m, uint32_t chunk)
+{
+    m->done++;
+    m->paid += rewarder_chunk_amount(&m->view->table, chunk);
+    rewarder_run_edit(&m->e->r->registry, m->run, set_done, m);
+}
 
 static void read_log(struct emission *m, bool recheck) RT_BLOCKS
 {
@@ -65,13 +82,9 @@ static void read_log(struct emission *m, bool recheck) RT_BLOCKS
         at += n;
     }
     for (uint64_t c = 0; c < m->chunks; c++)
-        m->done += m->places[c].seq_start != 0;
+        if (m->places[c].seq_start != 0)
+            count_chunk(m, (uint32_t)c);
     (void)!store_file_truncate(m->log, at);
-}
-
-static void count_done(struct rewarder_run_info *i, void *arg)
-{
-    i->chunks_done = *(const uint64_t *)arg;
 }
 
 static void placed(void *ctx, uint32_t chunk, uint64_t seq_start, uint64_t nonce) RT_BLOCKS
@@ -84,8 +97,7 @@ static void placed(void *ctx, uint32_t chunk, uint64_t seq_start, uint64_t nonce
         &(struct rewarder_settle_record){chunk, m->places[chunk].leaves, seq_start, nonce}, rec);
     if (m->log)
         (void)!store_file_append(m->log, rec, sizeof rec);
-    m->done++;
-    rewarder_run_edit(&r->registry, m->run, count_done, &m->done);
+    count_chunk(m, chunk);
     snprintf(text, sizeof text, "chunk %" PRIu32 " from seq %" PRIu64, chunk, seq_start);
     rewarder_log_run(r, OBS_DEBUG, "emit.unit", m->run, text);
 }
@@ -145,6 +157,8 @@ static void hold(struct emission *m, const char *cause)
     bool known = rewarder_run_read(&r->registry, m->run).state == REWARDER_HELD;
     if (rewarder_run_move(&r->registry, m->run, REWARDER_EV_HOLD, set_cause, &w) == ERR_OK && !known)
         rewarder_log_run(r, OBS_WARN, "emit.held", m->run, cause);
+    m->run->probe.at_ns = !strcmp(cause, "funds") ? deadline_in_ms(FUNDS_PROBE_MS).at_ns : 0;
+    m->run->probe.heads = 0;
     if (!strcmp(cause, "ledger")) {
         m->e->ledger_away = true;
         m->e->ledger_probe_ns = deadline_in_ms(rng_between(&m->e->rng, PROBE_MIN_MS, PROBE_MAX_MS)).at_ns;
@@ -182,15 +196,16 @@ static void quarantine(struct emission *m, const char *kind, const char *reason,
         return;
     }
     rewarder_run_set_refused(&r->registry, m->run, str_from_c(refused ? refused : ""));
+    const struct rewarder_run_info info = rewarder_run_read(&r->registry, m->run);
     rewarder_note_quarantined(m->run,
-                              &(struct rewarder_quarantine){.n = rewarder_run_read(&r->registry, m->run).n,
+                              &(struct rewarder_quarantine){.n = info.n,
+                                                            .placed = info.placed,
                                                             .kind = kind,
                                                             .reason = reason,
                                                             .refused = refused,
                                                             .now_ms = w.now_ms},
                               &o->line);
-    REWARDER_COUNT(r, runs, "quarantined");
-    obs_counter_inc(OBS_COUNTER_OF(r->metrics[REWARDER_M_quarantine], m->run->epoch));
+    rewarder_count_quarantine(r, m->run);
     rewarder_log_run(r, OBS_ERROR, "run.quarantined", m->run, kind);
     (void)!write_down(m->e, o);
 }
@@ -395,17 +410,37 @@ static void settle_run(struct emitter *e, struct rewarder_run *run) RT_BLOCKS
 
 /* ---- which run is next ---- */
 
-/* Whether a held run may be tried again now. */
-static bool cause_gone(struct emitter *e, const struct rewarder_run_info *info) RT_BLOCKS
+/* Somebody else wrote our lanes. Going on while they do would only collide again: the heads must have been still for a while. */
+static bool lanes_are_still(struct emitter *e, struct rewarder_run *run,
+                            const struct rewarder_run_info *info) RT_BLOCKS
 {
-    int64_t held_ms = rewarder_now_ms(e->r) - info->since_ms;
+    struct rewarder_funds now;
+    if (rewarder_settler_funds(e->r->settler, str_from_c(info->funding), str_from_c(info->asset), e->self,
+                               &now) != ERR_OK)
+        return false;
+    uint64_t heads = siphash13(siphash_process_key(), now.lane_heads, sizeof now.lane_heads) | 1;
+    if (heads != run->probe.heads) {
+        run->probe.heads = heads;
+        run->probe.still_ns = os_now_ns();
+    }
+    int64_t still_ms = (os_now_ns() - run->probe.still_ns) / 1000000;
+    return still_ms >= atomic_load_explicit(&e->r->lane_still_ms, memory_order_relaxed);
+}
+
+/* Whether a held run may be tried again now. */
+static bool cause_gone(struct emitter *e, struct rewarder_run *run,
+                       const struct rewarder_run_info *info) RT_BLOCKS
+{
     if (!strcmp(info->cause, "switch"))
         return !rewarder_config(e->r)->settlement_hold;
+    if (!strcmp(info->cause, "ledger"))
+        return !e->ledger_away;
+    if (os_now_ns() < run->probe.at_ns)
+        return false;
     if (!strcmp(info->cause, "funds"))
-        return held_ms % FUNDS_PROBE_MS < 2 * IDLE_MS; /* settling begins by asking for the balance */
-    if (!strcmp(info->cause, "lane"))
-        return held_ms >= LANE_STILL_MS;
-    return !e->ledger_away;
+        return true; /* settling begins by asking for the balance */
+    run->probe.at_ns = deadline_in_ms(LANE_PROBE_MS).at_ns;
+    return lanes_are_still(e, run, info);
 }
 
 static void probe_ledger(struct emitter *e) RT_BLOCKS
@@ -426,7 +461,7 @@ static void settle_what_can_be(struct emitter *e) RT_BLOCKS
     for (size_t i = 0; i < n; i++) {
         struct rewarder_run_info info = rewarder_run_read(&e->r->registry, runs[i]);
         bool go = !rt_task_stopping(e->self) && !atomic_load(&runs[i]->halt) &&
-                  (info.state != REWARDER_HELD || cause_gone(e, &info)) &&
+                  (info.state != REWARDER_HELD || cause_gone(e, runs[i], &info)) &&
                   !(e->ledger_away && info.state != REWARDER_HELD);
         if (go)
             settle_run(e, runs[i]);

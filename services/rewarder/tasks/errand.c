@@ -61,6 +61,7 @@ static void set_recheck(struct rewarder_run_info *i, void *arg)
 {
     i->recheck = i->maybe_sent = true;
     i->chunks_done = 0;
+    i->placed = 0;
     (void)arg;
 }
 
@@ -161,13 +162,14 @@ static void quarantine(struct rewarder *r, struct rewarder_item *it) RT_BLOCKS
             OBS_STR("actor", (const char *)it->actor), OBS_STR("reason", (const char *)it->reason),
             OBS_END);
     rewarder_tell_run(r, "run.quarantined", it->run, "operator");
-    REWARDER_COUNT(r, runs, "quarantined");
-    obs_counter_inc(OBS_COUNTER_OF(r->metrics[REWARDER_M_quarantine], it->run->epoch));
-    rewarder_note_quarantined(
-        it->run,
-        &(struct rewarder_quarantine){
-            .n = info.n, .kind = "operator", .reason = it->reason, .now_ms = w.now_ms},
-        &o->line);
+    rewarder_count_quarantine(r, it->run);
+    rewarder_note_quarantined(it->run,
+                              &(struct rewarder_quarantine){.n = info.n,
+                                                            .placed = info.placed,
+                                                            .kind = "operator",
+                                                            .reason = it->reason,
+                                                            .now_ms = w.now_ms},
+                              &o->line);
     note(r, it, o, 200);
 }
 
@@ -210,11 +212,11 @@ static void discard(struct rewarder *r, struct rt_task *self, struct rewarder_it
         return;
     }
     if (info.leaves) {
-        struct rewarder_settler *reader = rewarder_worker_reader(r, self);
+        struct rewarder_settler *reader = r->ledger ? rewarder_worker_reader(r, self) : NULL;
         enum err e =
             reader ? rewarder_settler_knows(reader, str_from_c(it->run->tenant), str_from_c(it->run->epoch),
                                             &info.run_key, rewarder_chunk_count(info.leaves), self, &known)
-                   : ERR_NO_MEMORY;
+                   : ERR_LEDGER_UNAVAILABLE;
         if (e != ERR_OK || known) {
             problem(it, known ? ERR_PARTIALLY_SETTLED : ERR_LEDGER_UNAVAILABLE,
                     known ? "the ledger holds units of this run"

@@ -2,6 +2,8 @@
 #include "net/http_client.h"
 #include "services/rewarder/tasks/worker.h"
 
+enum { CONNECT_MS = 2000, STALL_MS = 5000 };
+
 struct fetch {
     struct buf *body;
     int status;
@@ -32,6 +34,8 @@ enum err rewarder_worker_fetch(const char *url, const char *const *headers, stru
     struct net_http_request rq = {.url = url,
                                   .headers = headers,
                                   .by = by,
+                                  .connect_ms = CONNECT_MS,
+                                  .stall_ms = STALL_MS,
                                   .response_max = max,
                                   .retry = {.tries = 3,
                                             .backoff_min_ms = 100,

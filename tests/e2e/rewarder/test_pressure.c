@@ -297,7 +297,7 @@ static void an_overflowing_epoch_is_quarantined_without_a_call_to_the_ledger(voi
     o = await_state(f, "e1", "quarantined");
     assert_string_equal(text(json_object_get(o, "quarantine"), "kind"), "overflow");
     json_decref(o);
-    await_counted(f, REWARDER_M_quarantine, "e1", 1);
+    await_published(f, "quarantine_total", "epoch=\"e1\"", 1);
     await_counted(f, REWARDER_M_invariant, "overflow", 1);
     json_decref(post(f, "/rewarder/epochs/e1/emit", "{}", 409));
     o = post(f, "/rewarder/epochs/e1/release", "{\"action\":\"resume\",\"reason\":\"please\"}", 409);

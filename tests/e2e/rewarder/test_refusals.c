@@ -479,6 +479,46 @@ static void a_balance_that_others_were_promised_is_not_paid_out_again(void **sta
     json_decref(o);
 }
 
+/* The pool a dry run of everything would have. */
+static void expect_pool(struct fixture *f, const char *epoch, const char *want) RT_BLOCKS
+{
+    char cid[80], path[80], body[256];
+    put_inputs(f, epoch, 5, cid);
+    snprintf(path, sizeof path, "/rewarder/epochs/%s/compute", epoch);
+    snprintf(body, sizeof body, "{\"inputs_cid\":\"%s\",\"policy_id\":\"all\",\"dry_run\":true}", cid);
+    json_decref(post(f, path, body, 202));
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    snprintf(path, sizeof path, "/rewarder/epochs/%s?dry_run=true", epoch);
+    for (;;) {
+        json_t *o = get(f, path, 200);
+        const json_t *pool = json_object_get(json_object_get(o, "manifest"), "pool");
+        if (pool)
+            assert_string_equal(text(pool, "amount"), want);
+        bool over = pool || deadline_passed(by);
+        assert_true(pool || !over);
+        json_decref(o);
+        if (over)
+            return;
+    }
+}
+
+/* Of a run that is paid in part only the rest is promised: what was paid has left the balance already. */
+static void a_half_settled_run_is_owed_the_other_half(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80];
+    f->ledger->frozen = "acct:00007";
+    put_inputs(f, "e1", 900, cid); /* two units, the first holds the frozen one */
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_decref(await_state(f, "e1", "quarantined"));
+    assert_in_range(paid_in(f->ledger), 1, 699);
+    assert_true(f->ledger->available.units < 1000000);
+    expect_pool(f, "d1", "999000");
+    assert_int_equal(stop(f), 0);
+    start(f);
+    expect_pool(f, "d2", "999000");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -493,6 +533,7 @@ int main(void)
         TEST(every_refused_unit_is_listed_also_after_a_restart),
         TEST(a_damaged_file_is_named_counted_and_never_paid_from),
         TEST(a_balance_that_others_were_promised_is_not_paid_out_again),
+        TEST(a_half_settled_run_is_owed_the_other_half),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

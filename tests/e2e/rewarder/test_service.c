@@ -149,6 +149,74 @@ static void a_lost_registry_line_is_found_again_in_the_run_directory(void **stat
     assert_int_equal(paid_in(f->ledger), 30);
 }
 
+/* What is adopted is paid: a directory that no line vouches for must carry our signature. */
+static void a_run_that_nobody_here_signed_is_not_adopted(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80], path[200];
+    fake_ledger_set_down(f->ledger, true);
+    put_inputs(f, "e1", 40, cid);
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_t *o = await_state(f, "e1", "held");
+    snprintf(path, sizeof path, "%s/rewarder/runs/default/e1/sigs/%s.sig", f->root,
+             text(json_array_get(json_object_get(o, "signatures"), 0), "kid"));
+    json_decref(o);
+    assert_int_equal(stop(f), 0);
+    FILE *sig = fopen(path, "r+b");
+    assert_non_null(sig);
+    assert_int_equal(fseek(sig, 20, SEEK_SET), 0);
+    int was = fgetc(sig);
+    assert_int_equal(fseek(sig, 20, SEEK_SET), 0);
+    fputc(was ^ 1, sig);
+    assert_int_equal(fclose(sig), 0);
+    snprintf(path, sizeof path, "%s/rewarder/registry.log", f->root);
+    assert_int_equal(truncate(path, 0), 0);
+    fake_ledger_set_down(f->ledger, false);
+    start(f);
+    struct rewarder *r = svc_state(f->svc);
+    json_decref(get(f, "/rewarder/epochs/e1", 404));
+    assert_int_equal(obs_counter_value(OBS_COUNTER_OF(r->metrics[REWARDER_M_corrupt], "signature")), 1);
+    assert_int_equal(paid_in(f->ledger), 0);
+    json_decref(compute(f, "e1", cid, "floored", 202)); /* the epoch is free */
+    json_decref(await_state(f, "e1", "settled"));
+}
+
+static uint64_t looks(struct fake_ledger *l)
+{
+    pthread_mutex_lock(&l->mutex);
+    uint64_t n = l->looks;
+    pthread_mutex_unlock(&l->mutex);
+    return n;
+}
+
+static void a_run_whose_lanes_somebody_else_writes_waits_until_they_are_still(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    struct rewarder *r = svc_state(f->svc);
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    char cid[80];
+    atomic_store(&r->lane_still_ms, 500);
+    pthread_mutex_lock(&f->ledger->mutex);
+    f->ledger->meddled = true;
+    pthread_mutex_unlock(&f->ledger->mutex);
+    put_inputs(f, "e1", 40, cid);
+    json_decref(compute(f, "e1", cid, "weekly", 202));
+    json_t *o = await_state(f, "e1", "held");
+    assert_string_equal(text(json_object_get(o, "held"), "cause"), "lane");
+    json_decref(o);
+    /* each look finds them moved: whatever the clock says, nothing is sent */
+    uint64_t seen = looks(f->ledger), sent = f->ledger->calls;
+    while (looks(f->ledger) < seen + 3)
+        assert_false(deadline_passed(by));
+    json_decref(await_state(f, "e1", "held"));
+    pthread_mutex_lock(&f->ledger->mutex);
+    assert_int_equal(f->ledger->calls, sent);
+    f->ledger->meddled = false;
+    pthread_mutex_unlock(&f->ledger->mutex);
+    json_decref(await_state(f, "e1", "settled"));
+    assert_int_equal(paid_in(f->ledger), 40);
+}
+
 static void quarantine_stops_a_run_and_release_resumes_or_discards_it(void **state) RT_BLOCKS
 {
     struct fixture *f = *state;
@@ -453,6 +521,8 @@ int main(void)
         TEST(a_dead_ledger_holds_runs_until_it_is_back),
         TEST(a_restart_remembers_everything_and_pays_nothing_twice),
         TEST(a_lost_registry_line_is_found_again_in_the_run_directory),
+        TEST(a_run_that_nobody_here_signed_is_not_adopted),
+        TEST(a_run_whose_lanes_somebody_else_writes_waits_until_they_are_still),
         TEST(quarantine_stops_a_run_and_release_resumes_or_discards_it),
         TEST(a_failed_worker_is_replaced_and_its_jobs_are_done),
         TEST(a_pool_of_balance_pays_out_what_the_account_has),

@@ -92,7 +92,9 @@ static void send_line(struct rewarder *r)
     struct rewarder_run *run = rewarder_run_create(STR("default"), STR("gone"), false);
     struct rewarder_outcome *o = rewarder_outcome_create(REWARDER_OUT_NOTE, run);
     rewarder_note_quarantined(
-        run, &(struct rewarder_quarantine){1, "overflow", "a line to count", .now_ms = 1}, &o->line);
+        run,
+        &(struct rewarder_quarantine){.n = 1, .kind = "overflow", .reason = "a line to count", .now_ms = 1},
+        &o->line);
     rewarder_run_unref(run);
     assert_int_equal(rt_chan_try_send(r->results, o), ERR_OK);
 }
