@@ -41,7 +41,9 @@ static int open_beneath(int dirfd, const char *path, uint64_t flags)
 
 static void index_path(const struct edge_pack *p, const struct edge *e, char out[STORE_PATH_MAX])
 {
-    snprintf(out, STORE_PATH_MAX, "%s/tags/%s.dix", svc_data_dir(e->svc), p->name);
+    char name[EDGE_TAG_NAME_MAX];
+    edge_pack_tag_name(p, name);
+    snprintf(out, STORE_PATH_MAX, "%s/tags/%s", svc_data_dir(e->svc), name);
 }
 
 RT_BLOCKS

@@ -80,6 +80,7 @@ struct svc_feed;
 struct edge_pack_op;
 struct edge_verify;
 struct edge_variants;
+struct edge_retired;
 
 struct edge {
     struct svc *svc;
@@ -92,6 +93,7 @@ struct edge {
 
     struct rt_lock state_meta;          /* guards generation */
     struct edge_generation *generation; /* a reference */
+    struct edge_retired *retired;       /* pack_verifier's: packs that were replaced; retired.h */
     _Atomic uint64_t pack_serial;
 
     struct rt_lock routing_table; /* guards the documents of each generation's TileJSON */

@@ -6,6 +6,7 @@
 #include "services/edge/dirs.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
+#include "services/edge/retired.h"
 #include "services/edge/scrub.h"
 #include "svc/feed.h"
 
@@ -284,6 +285,7 @@ static void close_service(struct svc *s, void *state) RT_BLOCKS
     struct edge *e = state;
     (void)s;
     edge_unpin(e->generation);
+    edge_retired_drop(e);
     if (e->work)
         rt_chan_destroy(e->work, NULL, NULL);
     if (e->read)

@@ -64,6 +64,17 @@ bool edge_pack_ok(struct edge_pack *p)
     return !p->file || !atomic_load_explicit(&p->file->changed, memory_order_relaxed);
 }
 
+void edge_pack_tag_name(const struct edge_pack *p, char out[EDGE_TAG_NAME_MAX])
+{
+    char hex[17];
+    for (int i = 0; i < 8; i++)
+        snprintf(hex + 2 * i, 3, "%02x", p->id.b[i]);
+    if (p->kind == EDGE_PACK_DIR) /* its files are known one by one: the index outlives their changes */
+        snprintf(out, EDGE_TAG_NAME_MAX, "%s.dix", p->name);
+    else
+        snprintf(out, EDGE_TAG_NAME_MAX, "%s-%s.tag", p->name, hex);
+}
+
 enum err edge_pack_read(void *ctx, uint64_t offset, size_t n, uint8_t *out)
 {
     return edge_file_read(ctx, offset, out, n);
@@ -261,11 +272,10 @@ enum err edge_pack_peek(const char *path, enum edge_pack_kind kind, struct sha25
 RT_BLOCKS
 static void open_tags(struct edge *e, struct edge_pack *p, const struct sha256 *head)
 {
-    char path[STORE_PATH_MAX], hex[17];
+    char path[STORE_PATH_MAX], name[EDGE_TAG_NAME_MAX];
     struct edge_tag_header want = {.kind = (uint32_t)p->kind, .file = p->file->id, .head = *head};
-    for (int i = 0; i < 8; i++)
-        snprintf(hex + 2 * i, 3, "%02x", p->id.b[i]);
-    int n = snprintf(path, sizeof path, "%s/tags/%s-%s.tag", svc_data_dir(e->svc), p->name, hex);
+    edge_pack_tag_name(p, name);
+    int n = snprintf(path, sizeof path, "%s/tags/%s", svc_data_dir(e->svc), name);
     if (n < 0 || (size_t)n >= sizeof path || p->file->memory)
         return;
     enum err err = edge_tags_open(&p->tags, svc_disk(e->svc), path, &want, p->contents,

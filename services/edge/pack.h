@@ -21,7 +21,8 @@ enum {
     EDGE_BASES_MAX = 16,
     EDGE_DIR_FILES_MAX = 1000000,
     EDGE_DIR_DEPTH_MAX = 32,
-    EDGE_OPEN_FILES_MAX = 1024
+    EDGE_OPEN_FILES_MAX = 1024,
+    EDGE_TAG_NAME_MAX = EDGE_PACK_NAME_MAX + 32
 };
 
 struct edge_mbdb;
@@ -82,6 +83,8 @@ struct edge_pack {
 struct edge_pack *edge_pack_ref(struct edge_pack *p);
 void edge_pack_unref(struct edge_pack *p) RT_UNCHECKED; /* NULL is fine */
 bool edge_pack_ok(struct edge_pack *p);                 /* not changed in place */
+/* The file below tags/ that keeps its digests (.tag), or those of a directory's files (.dix). */
+void edge_pack_tag_name(const struct edge_pack *p, char out[EDGE_TAG_NAME_MAX]);
 
 struct edge_pack_spec {
     struct str name, mount;

@@ -7,7 +7,10 @@
 
 #include "base/json_write.h"
 #include "services/edge/core/catalog.h"
+#include "services/edge/retired.h"
+#include "services/edge/seal.h"
 #include "services/edge/store.h"
+#include "store/file_replace.h"
 #include "svc/feed.h"
 
 /* A pack that should be there. */
@@ -156,20 +159,15 @@ void edge_reload_refuse(struct edge_reload *r, const char *name, const char *err
     r->refused_n++;
 }
 
-/* Whole archive hashed before it may be mounted: a pinned digest, or packs.verify = before_mount. */
+/* Every byte is read and its digest known before it may be mounted: a pinned digest, or packs.verify = before_mount. */
 RT_BLOCKS
 static enum err check_whole(struct edge *e, struct edge_pack *p, const struct wish *w, struct edge_fault *f)
 {
-    bool known = atomic_load_explicit(&p->sealed, memory_order_acquire);
     if (!p->file || (!w->pinned && edge_config(e)->packs_verify == 0))
         return ERR_OK;
-    if (!known) {
-        enum err err = edge_file_hash(p->file, 0, p->file->size, &p->archive);
-        if (err != ERR_OK)
-            return err;
-        obs_counter_add(obs_counter(e->m[EDGE_M_hashed]), p->file->size);
-        atomic_store_explicit(&p->sealed, true, memory_order_release);
-    }
+    enum err err = edge_seal_wanted(p) ? edge_seal_whole(e, p) : ERR_OK;
+    if (err != ERR_OK)
+        return err;
     if (w->pinned && !sha256_eq(&p->archive, &w->sha256)) {
         snprintf(f->text, sizeof f->text, "its SHA-256 is not the one configured");
         obs_counter_inc(obs_counter_nth(e->m[EDGE_M_integrity], 1));
@@ -277,6 +275,59 @@ static void publish(struct edge *e, struct edge_generation *g)
             OBS_U64("packs", g->n), OBS_END);
 }
 
+/* ---- what is left of packs that are gone ---- */
+
+struct tag_files {
+    struct edge *e;
+    const struct edge_generation *g;
+    char dir[STORE_PATH_MAX];
+};
+
+/* Of a pack that was refused: it may come back as it was. */
+static bool tag_file_used(const struct edge_generation *g, const char *name)
+{
+    char mine[EDGE_TAG_NAME_MAX];
+    for (size_t i = 0; i < g->n; i++) {
+        const struct edge_slot *slot = &g->slots[i];
+        size_t n = strlen(slot->name);
+        if (!slot->pack) {
+            if (strncmp(name, slot->name, n) == 0 && (name[n] == '-' || name[n] == '.'))
+                return true;
+            continue;
+        }
+        edge_pack_tag_name(slot->pack, mine);
+        if (strcmp(name, mine) == 0)
+            return true;
+    }
+    return false;
+}
+
+static enum err remove_unused(void *ctx, const char *name) RT_UNCHECKED
+{
+    const struct tag_files *t = ctx;
+    char path[STORE_PATH_MAX];
+    struct str s = str_from_c(name);
+    if ((!str_ends(s, STR(".tag")) && !str_ends(s, STR(".dix"))) || tag_file_used(t->g, name))
+        return ERR_OK;
+    store_path_join(path, t->dir, name);
+    enum err err = store_disk_unlink(svc_disk(t->e->svc), path);
+    if (err != ERR_OK)
+        obs_log(svc_log(t->e->svc), OBS_WARN, "tags_not_removed", OBS_STR("file", name), OBS_ERR(err),
+                OBS_END);
+    return ERR_OK;
+}
+
+/* Who still serves from a replaced pack has its tag file open and keeps it. */
+RT_BLOCKS
+static void remove_unused_tags(struct edge *e, const struct edge_generation *g)
+{
+    struct tag_files t = {.e = e, .g = g};
+    store_path_join(t.dir, svc_data_dir(e->svc), "tags");
+    enum err err = store_disk_list(svc_disk(e->svc), t.dir, remove_unused, &t);
+    if (err != ERR_OK && err != ERR_NOT_FOUND)
+        obs_log(svc_log(e->svc), OBS_WARN, "tags_not_listed", OBS_ERR(err), OBS_END);
+}
+
 enum err edge_packs_reload(struct edge *e, const struct str *only, size_t only_n, struct edge_reload *out)
 {
     struct edge_generation *old = e->generation ? edge_pin(e) : NULL;
@@ -307,9 +358,11 @@ enum err edge_packs_reload(struct edge *e, const struct str *only, size_t only_n
             note(&out->removed, old->slots[i].name);
     out->generation = g->number;
     free(w);
-    if (err == ERR_OK)
+    if (err == ERR_OK) {
+        edge_retired_add(e, old, g);
         publish(e, g);
-    else
+        remove_unused_tags(e, g);
+    } else
         edge_unpin(g);
     edge_unpin(old);
     return err;
