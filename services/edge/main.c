@@ -222,12 +222,16 @@ static void readiness(struct svc *s, void *state)
     bool live = cfg->mode == EDGE_LIVE;
     struct rt_chan_stats work = rt_chan_stats(e->work);
     int64_t shed = atomic_load(&e->shed_ns);
+    struct net_server_stats http;
+    net_server_stats(svc_server(s), &http);
     bool calm = !shed || edge_now_ns(e) - shed > cfg->shed_window * 1000000;
     obs_health_set(h, e->cause_packs, atomic_load(&e->packs_ok));
     obs_health_set(h, e->cause_cas,
                    !live || (!atomic_load(&e->store->readonly) && !atomic_load(&e->store->full)));
     obs_health_set(h, e->cause_workers, !live || atomic_load(&e->workers_run) * 2 > cfg->work_workers);
-    obs_health_set(h, e->cause_shed, calm && work.depth * 10 < work.capacity * 9);
+    obs_health_set(h, e->cause_shed,
+                   calm && work.depth * 10 < work.capacity * 9 &&
+                       http.inflight * 10 < least(cfg->max_inflight, cfg->ingress_inflight) * 9);
 }
 
 static void readiness_members(void *state, struct buf *out)
