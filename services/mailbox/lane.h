@@ -86,6 +86,7 @@ struct mailbox_lane {
     bool loaded;                    /* worker's: shard and log are there */
 
     /* The shard on several nodes. */
+    atomic_bool given_up; /* it was read-only here, others may have it: somebody has to look at our disk */
     struct mailbox_presence presence;
     atomic_uint incarnation;        /* how often it came */
     atomic_int refused;             /* it could not be loaded: enum err; 0 = it could */

@@ -223,7 +223,7 @@ static void readiness(struct svc *s, void *state)
     for (uint16_t i = 0; i < mb->shards; i++) {
         struct mailbox_lane *l = &mb->lanes[i];
         int64_t since = atomic_load(&l->busy_since_ns);
-        shards = shards && !atomic_load(&l->readonly) &&
+        shards = shards && !atomic_load(&l->readonly) && !atomic_load(&l->given_up) &&
                  !(since && clock_mono_ns(mb->clock) - since > (int64_t)MAILBOX_STALL_MS * 1000000);
         storage = storage && !atomic_load(&l->disk_full);
         calm = calm && atomic_load(&l->jobs) * 10 <= cfg->shard_capacity * 9;
@@ -243,7 +243,7 @@ static void readiness_members(void *state, struct buf *out)
     unsigned readonly = 0, stalled = 0;
     for (uint16_t i = 0; i < mb->shards; i++) {
         int64_t since = atomic_load(&mb->lanes[i].busy_since_ns);
-        readonly += atomic_load(&mb->lanes[i].readonly);
+        readonly += atomic_load(&mb->lanes[i].readonly) || atomic_load(&mb->lanes[i].given_up);
         stalled += since && clock_mono_ns(mb->clock) - since > (int64_t)MAILBOX_STALL_MS * 1000000;
     }
     buf_printf(out, ",\"shards_readonly\":%u,\"shards_stalled\":%u", readonly, stalled);

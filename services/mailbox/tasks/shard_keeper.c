@@ -5,7 +5,8 @@
  * its own). A node's fair share is the number of shards over the number of living nodes, the remainder going to the first names;
  * the shares add up, so whatever is free is somebody's to take. It takes what is free while it has less than its share, and gives
  * away when it has had more for a lease's time, one shard at a time. What stays free for two leases is anybody's, and stays with
- * whoever took it. Commands (POST /admin/mailbox/shards/…) go before that.
+ * whoever took it. A shard that became read-only here, for our disk's sake, is given to the others. Commands
+ * (POST /admin/mailbox/shards/…) go before that.
  *
  * It only moves leases and stages. The worker of a shard loads and drops it; the lease is given back when the worker has dropped it.
  * Nothing rests on this task being in time: a row is stored while the epoch in the lease is ours, and only then.
@@ -220,9 +221,25 @@ static enum err take(struct mailbox *mb, struct mailbox_lane *l, bool anyway, bo
     atomic_store(&l->epoch, epoch);
     atomic_store(&l->lease_until_ns, now + x->lease_ms * 1000000);
     atomic_store(&l->trim_to, 0);
+    atomic_store(&l->given_up, false);
     obs_counter_inc(obs_counter(mb->m[MAILBOX_M_replica_claims]));
     mailbox_presence_claim(&l->presence); /* the worker reads the stage before anything else */
     return ERR_OK;
+}
+
+/*
+ * A write to our disk failed, or bytes on it are wrong. Alone we would stay read-only; here others have a disk that works, and the
+ * rows. We do not try it again by ourselves: a command or a restart does.
+ */
+static void give_up(struct mailbox *mb, struct mailbox_lane *l)
+{
+    if (!atomic_load(&l->readonly) || atomic_load(&mb->replica->live) < 2 ||
+        !mailbox_presence_leave(&l->presence))
+        return;
+    l->tenure.not_before_ns = INT64_MAX;
+    atomic_store(&l->given_up, true);
+    obs_log(svc_log(mb->svc), OBS_ERROR, "shard.given_up", OBS_U64("shard", l->no),
+            OBS_U64("epoch", l->tenure.epoch), OBS_END);
 }
 
 /* Rows that no node needs any more: their segment's index was dropped here. */
@@ -251,6 +268,7 @@ static enum err tend(struct mailbox *mb) RT_BLOCKS
         here += stage == MAILBOX_HERE;
         if (!l->tenure.epoch)
             continue;
+        give_up(mb, l);
         e = stage == MAILBOX_AWAY ? give_back(mb, l) : renew(mb, l);
         if (e == ERR_OK)
             e = trim(mb, l);

@@ -118,10 +118,13 @@ static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mail
                 MAILBOX_WHY_DISK_FULL); /* only a full disk lets the group grow this far */
             return;
         }
+        if (l->mb->replica && l->shard.readonly) { /* another node goes on with it, and would not know */
+            mailbox_worker__refuse(j, ERR_SAFE_MODE, MAILBOX_WHY_NONE);
+            return;
+        }
         for (struct mailbox_settle_item *it = j->settle; it; it = it->next)
             settle_one(l, now, j->kind, it);
-        if (l->mb->replica &&
-            !l->shard.readonly) { /* another node may go on with the shard: it must know */
+        if (l->mb->replica) { /* another node may go on with the shard: it must know */
             l->shard.must_flush = l->shard.must_flush || l->shard.group.n > 0;
             mailbox_worker__hold(l, j);
         } else {
