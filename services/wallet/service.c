@@ -137,10 +137,10 @@ static enum err open_worker(struct wallet *w, const struct wallet_config *cfg, u
                                                         .on_ready = rt_bell_ring,
                                                         .on_ready_arg = &k->bell});
     k->batches = calloc(cfg->inflight_requests, sizeof *k->batches);
-    k->built = calloc(512, sizeof *k->built);
-    k->units = calloc(512, sizeof *k->units);
-    k->entries = calloc(512 * WALLET_UNIT_ENTRIES_MAX, sizeof *k->entries);
-    k->taken = calloc(512, sizeof *k->taken);
+    k->built = calloc(WALLET_BATCH_MAX, sizeof *k->built);
+    k->units = calloc(WALLET_BATCH_MAX, sizeof *k->units);
+    k->entries = calloc(WALLET_BATCH_MAX, WALLET_UNIT_ENTRIES_MAX * sizeof *k->entries);
+    k->taken = calloc(WALLET_BATCH_MAX, sizeof *k->taken);
     if (!k->work || !k->done || !k->resolved || !k->batches || !k->built || !k->units || !k->entries ||
         !k->taken)
         return ERR_NO_MEMORY;

@@ -70,6 +70,7 @@ enum wallet_call {
 };
 
 enum {
+    WALLET_BATCH_MAX = 512, /* operations in one request; the most batch_units may be */
     WALLET_TOUCHED_SLOTS = 65536,
     WALLET_UNSETTLED_PER_ACCOUNT = 256,
     WALLET_DAILY_STRIPES = 16,
@@ -103,7 +104,7 @@ struct wallet_batch {
     struct wallet_batch *next;
     int64_t sent_ns;
     size_t n;
-    struct wallet_job *jobs[512];
+    struct wallet_job *jobs[WALLET_BATCH_MAX];
 };
 
 struct wallet_worker {

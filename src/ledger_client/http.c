@@ -66,6 +66,13 @@ static struct ledger_answer answer_of(enum err e, const struct net_http_response
     return out;
 }
 
+/* Of what is ANSWERED: then there is a response. */
+static struct bytes body_of(const struct net_http_response *r)
+{
+    CHECK(r != NULL);
+    return r->body;
+}
+
 static void unreadable(struct ledger_answer *a, bool write)
 {
     a->outcome = write ? LEDGER_UNKNOWN : LEDGER_REFUSED;
@@ -200,7 +207,7 @@ static void ingest_done(void *arg, enum err e, const struct net_http_response *r
     struct call *c = arg;
     struct ledger_ingest_reply reply = {.a = answer_of(e, r, &c->arena, true)};
     if (reply.a.outcome == LEDGER_ANSWERED) {
-        if (ledger_json_results(r->body, &c->arena, &reply.results, &reply.n_results) != ERR_OK)
+        if (ledger_json_results(body_of(r), &c->arena, &reply.results, &reply.n_results) != ERR_OK)
             unreadable(&reply.a, true);
     } else if (e == ERR_OK &&
                ledger_json_problem_results(reply.a.details, &c->arena, &reply.results, &reply.n_results)) {
@@ -244,7 +251,7 @@ static void unit_done(void *arg, enum err e, const struct net_http_response *r)
     struct call *c = arg;
     struct ledger_unit_reply reply = {.a = answer_of(e, r, &c->arena, false)};
     if (reply.a.outcome == LEDGER_ANSWERED) {
-        if (ledger_json_unit_result(r->body, &c->arena, &reply.result) == ERR_OK)
+        if (ledger_json_unit_result(body_of(r), &c->arena, &reply.result) == ERR_OK)
             reply.found = true;
         else
             unreadable(&reply.a, false);
@@ -278,7 +285,7 @@ static void account_done(void *arg, enum err e, const struct net_http_response *
 {
     struct call *c = arg;
     struct ledger_account_reply reply = {.a = answer_of(e, r, &c->arena, false)};
-    if (reply.a.outcome == LEDGER_ANSWERED && ledger_json_account(r->body, &c->arena, &reply) != ERR_OK)
+    if (reply.a.outcome == LEDGER_ANSWERED && ledger_json_account(body_of(r), &c->arena, &reply) != ERR_OK)
         unreadable(&reply.a, false);
     c->fn.account(c->ctx, &reply);
     call_end(c);
@@ -309,8 +316,8 @@ static void entries_done(void *arg, enum err e, const struct net_http_response *
     struct call *c = arg;
     struct ledger_entries_reply reply = {.a = answer_of(e, r, &c->arena, false)};
     if (reply.a.outcome == LEDGER_ANSWERED) {
-        enum err bad = c->list ? ledger_json_entry_list(r->body, &c->arena, &reply)
-                               : ledger_json_entry_one(r->body, &c->arena, &reply);
+        enum err bad = c->list ? ledger_json_entry_list(body_of(r), &c->arena, &reply)
+                               : ledger_json_entry_one(body_of(r), &c->arena, &reply);
         if (bad != ERR_OK)
             unreadable(&reply.a, false);
     }
@@ -356,7 +363,7 @@ static void roots_done(void *arg, enum err e, const struct net_http_response *r)
 {
     struct call *c = arg;
     struct ledger_roots_reply reply = {.a = answer_of(e, r, &c->arena, false)};
-    if (reply.a.outcome == LEDGER_ANSWERED && ledger_json_roots(r->body, &c->arena, &reply) != ERR_OK)
+    if (reply.a.outcome == LEDGER_ANSWERED && ledger_json_roots(body_of(r), &c->arena, &reply) != ERR_OK)
         unreadable(&reply.a, false);
     c->fn.roots(c->ctx, &reply);
     call_end(c);
@@ -383,8 +390,8 @@ static void proof_done(void *arg, enum err e, const struct net_http_response *r)
     struct call *c = arg;
     struct ledger_proof_reply reply = {.a = answer_of(e, r, &c->arena, false)};
     if (reply.a.outcome == LEDGER_ANSWERED) {
-        enum err bad = c->list ? ledger_json_consistency(r->body, &c->arena, &reply)
-                               : ledger_json_inclusion(r->body, &c->arena, &reply);
+        enum err bad = c->list ? ledger_json_consistency(body_of(r), &c->arena, &reply)
+                               : ledger_json_inclusion(body_of(r), &c->arena, &reply);
         if (bad != ERR_OK)
             unreadable(&reply.a, false);
     }
@@ -437,7 +444,7 @@ static void head_done(void *arg, enum err e, const struct net_http_response *r)
     /* /readyz says 503 with the same body when it is not ready: that is an answer. */
     if (e == ERR_OK && (r->status == 200 || r->status == 503)) {
         reply.a = (struct ledger_answer){.outcome = LEDGER_ANSWERED, .status = r->status};
-        if (ledger_json_ready(r->body, &c->arena, &reply) != ERR_OK)
+        if (ledger_json_ready(body_of(r), &c->arena, &reply) != ERR_OK)
             unreadable(&reply.a, false);
     }
     c->fn.head(c->ctx, &reply);

@@ -152,12 +152,12 @@ enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receip
 #define OP_HEADERS "Cache-Control: no-store\r\n"
 #define OP(kind, path)                                                                                     \
     {                                                                                                      \
-        .method = "POST", .pattern = path, .fn = wallet_api_post, .flags = NET_NO_DEADLINE,                \
-        .headers = OP_HEADERS, .tag = kind                                                                 \
+        .method = "POST", .pattern = (path), .fn = wallet_api_post, .flags = NET_NO_DEADLINE,              \
+        .headers = OP_HEADERS, .tag = (kind)                                                               \
     }
 #define READ(path, handler)                                                                                \
     {                                                                                                      \
-        .method = "GET", .pattern = path, .fn = handler, .headers = OP_HEADERS                             \
+        .method = "GET", .pattern = (path), .fn = (handler), .headers = OP_HEADERS                         \
     }
 
 const struct net_route wallet_routes[] = {

@@ -6,7 +6,7 @@
 #include "services/wallet/api/request.h"
 #include "services/wallet/audit.h"
 
-enum { ACCOUNT_HASH_BYTES = 8 };
+enum { ACCOUNT_HASH_BYTES = 8, ACCOUNT_HASH_CHARS = 2 * ACCOUNT_HASH_BYTES };
 
 /* The capability's word for what a request of /v1 asks for; NULL: it is none of them. */
 static const char *op_of(const struct net_req *rq)
@@ -61,12 +61,12 @@ size_t wallet_request_fields(void *wallet, struct net_req *rq, struct obs_field 
     struct str txid = txid_of(rq), account = account_of(rq);
     if (txid.n && wallet_is_txid(txid)) /* what is no txid may be anything */
         out[n++] = OBS_STR("txid", txid);
-    char *hash = account.n ? arena_alloc(net_req_arena(rq), 2 * ACCOUNT_HASH_BYTES + 1) : NULL;
+    char *hash = account.n ? arena_alloc(net_req_arena(rq), ACCOUNT_HASH_CHARS + 1) : NULL;
     if (hash) {
         struct sha256 h;
         sha256_of(account.p, account.n, &h);
         hex_encode(h.b, ACCOUNT_HASH_BYTES, hash);
-        out[n++] = OBS_STR("account_hash", str_of(hash, 2 * ACCOUNT_HASH_BYTES));
+        out[n++] = OBS_STR("account_hash", str_of(hash, ACCOUNT_HASH_CHARS));
     }
     return n;
 }

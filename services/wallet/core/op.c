@@ -89,13 +89,13 @@ void wallet_idem_hash(struct str tenant, struct str key, struct sha256 *out)
 
 void wallet_txid_write(const struct sha256 *hash, char out[WALLET_TXID_CHARS])
 {
-    memcpy(out, "tx_", 3);
+    memcpy(out, (const char[]){'t', 'x', '_'}, 3);
     hex_encode(hash->b, 16, out + 3);
 }
 
 void wallet_idem_id_write(const struct sha256 *hash, char out[WALLET_IDEM_ID_CHARS])
 {
-    memcpy(out, "w:", 2);
+    memcpy(out, (const char[]){'w', ':'}, 2);
     hex_encode(hash->b, 32, out + 2);
 }
 
