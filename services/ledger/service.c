@@ -203,6 +203,8 @@ static enum err queues_open(struct ledger_service *s)
     for (size_t i = 0; err == ERR_OK && i < sizeof rows / sizeof rows[0]; i++)
         err = svc_add_queue(s->svc, rows[i].name, rows[i].label, rows[i].at);
     if (err == ERR_OK)
+        err = svc_follow_bcast(s->svc, "root_pub_tx", l->root_pub);
+    if (err == ERR_OK)
         ledger_gen_logs_hand_over(l);
     return err;
 }

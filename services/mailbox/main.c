@@ -125,6 +125,17 @@ static enum err open_lanes(struct mailbox *mb) RT_BLOCKS
     return mailbox_files_check_clean(mb, svc_data_dir(mb->svc));
 }
 
+static enum err show_queues(struct mailbox *mb)
+{
+    enum err e = svc_follow_bcast(mb->svc, "events_tx", mb->events);
+    for (uint16_t i = 0; e == ERR_OK && i < mb->shards; i++) {
+        e = svc_follow_queue(mb->svc, mb->lanes[i].work);
+        if (e == ERR_OK)
+            e = svc_follow_queue(mb->svc, mb->lanes[i].requeue);
+    }
+    return e;
+}
+
 static void set_quotas(struct mailbox *mb)
 {
     const struct mailbox_config *cfg = mailbox_config(mb);
@@ -166,6 +177,8 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
         e = ERR_NO_MEMORY;
     if (e == ERR_OK)
         e = open_lanes(mb);
+    if (e == ERR_OK)
+        e = show_queues(mb);
     if (e != ERR_OK)
         return e;
     mb->cause_shards = obs_health_add(svc_health(s), "shards", OBS_HARD);

@@ -158,6 +158,23 @@ static bool doubt_sooner(const struct heap_node *a, const struct heap_node *b)
            heap_entry(b, struct wallet_job, doubt)->look_at_ns;
 }
 
+static enum err show_queues(struct wallet *w)
+{
+    struct rt_chan *const one_each[] = {w->resolver.doubt, w->resolver.done};
+    enum err e = svc_follow_bcast(w->svc, "events_tx", w->events);
+    if (e == ERR_OK)
+        e = svc_follow_bcast(w->svc, "ledger_bus", w->ledger_bus);
+    for (size_t i = 0; e == ERR_OK && i < sizeof one_each / sizeof *one_each; i++)
+        e = svc_follow_queue(w->svc, one_each[i]);
+    for (unsigned i = 0; e == ERR_OK && i < w->n_workers; i++) {
+        struct rt_chan *const of_worker[] = {w->workers[i].work, w->workers[i].done,
+                                             w->workers[i].resolved};
+        for (size_t k = 0; e == ERR_OK && k < sizeof of_worker / sizeof *of_worker; k++)
+            e = svc_follow_queue(w->svc, of_worker[k]);
+    }
+    return e;
+}
+
 static enum err open_queues(struct wallet *w, const struct wallet_config *cfg)
 {
     struct wallet_resolver *r = &w->resolver;
@@ -194,6 +211,8 @@ static enum err open_queues(struct wallet *w, const struct wallet_config *cfg)
         return ERR_NO_MEMORY;
     for (unsigned i = 0; e == ERR_OK && i < w->n_workers; i++)
         e = open_worker(w, cfg, i);
+    if (e == ERR_OK)
+        e = show_queues(w);
     rt_inflight_init(&w->work_slots, cfg->queue_work);
     rt_inflight_init(&w->read_slots, cfg->queue_read);
     rng_seed(&w->reader_rng, rng_secure_u64());

@@ -172,11 +172,11 @@ static void post_reload(struct net_req *rq, void *ctx)
     if (!svc_allow_admin(s, rq))
         return;
     buf_init(&b, BODY_MAX);
-    enum err e = svc_reload(s, &b);
-    if (e != ERR_OK)
-        net_reply_problem(rq, ERR_UNPROCESSABLE, "%s", svc_last_error());
-    else
-        net_reply_json(rq, 200, buf_bytes(&b));
+    if (svc_reload(s, &b) == ERR_OK) {
+        reply_buf(rq, 200, "text/plain; charset=utf-8", &b);
+        return;
+    }
+    net_reply_problem(rq, ERR_UNPROCESSABLE, "%s", svc_last_error());
     buf_fini(&b);
 }
 

@@ -18,11 +18,13 @@ enum svc_metric {
     SVC_M_COUNT
 };
 
-enum { SVC_QUEUES_MAX = 128, SVC_SNAPSHOTS_MAX = 256, SVC_STEPS_MAX = 31, SVC_TASKS_MAX = 128 };
+enum { SVC_QUEUES_MAX = 256, SVC_SNAPSHOTS_MAX = 256, SVC_STEPS_MAX = 31, SVC_TASKS_MAX = 128 };
 
 /* One declared queue with what its collector needs. */
 struct svc_queue {
-    struct rt_chan *chan;
+    struct rt_chan *chan;   /* or */
+    struct rt_bcast *bcast; /* called `name` */
+    const char *name;
     struct obs_gauge *depth, *high_water;
     struct obs_counter *rejected, *dropped;
     uint64_t rejected_seen, dropped_seen;

@@ -34,6 +34,7 @@
 #include "obs/health.h"
 #include "obs/log.h"
 #include "obs/metrics.h"
+#include "rt/bcast.h"
 #include "rt/bell.h"
 #include "rt/chan.h"
 #include "rt/supervisor.h"
@@ -199,6 +200,12 @@ NODISCARD enum err svc_add_queue_at(struct svc *s, const char *name, const char 
                                     struct rt_bell *bell, struct rt_chan **out_chan);
 /* For a declared queue that the service makes itself: queue_capacity{queue="label"} is what its row says. In hooks.open. */
 void svc_show_queue(struct svc *s, const char *name, const char *label);
+/*
+ * The same queues in /admin/topology: what they hold and what passed, each of several under one name. They are not destroyed
+ * before the service is closed. In hooks.open.
+ */
+NODISCARD enum err svc_follow_queue(struct svc *s, struct rt_chan *chan);
+NODISCARD enum err svc_follow_bcast(struct svc *s, const char *name, struct rt_bcast *bcast);
 
 /* Task bodies a service may run under the name its topology gives them; arg is the struct svc. */
 NODISCARD enum err svc_health_task(struct rt_task *self, void *arg) RT_BLOCKS; /* readiness every 100 ms */

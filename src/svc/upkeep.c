@@ -114,6 +114,8 @@ void svc__collect(void *ctx)
     struct svc *s = ctx;
     for (size_t i = 0; i < s->queue_count; i++) {
         struct svc_queue *q = &s->queues[i];
+        if (!q->depth && !q->high_water)
+            continue; /* followed only: its service counts it */
         struct rt_chan_stats stats = rt_chan_stats(q->chan);
         obs_gauge_set(q->depth, (double)stats.depth);
         obs_gauge_set(q->high_water, (double)stats.high_water);
@@ -179,6 +181,25 @@ void svc_show_queue(struct svc *s, const char *name, const char *label)
                   (double)declared(s, name)->capacity);
 }
 
+static enum err follow(struct svc *s, struct svc_queue what)
+{
+    (void)declared(s, what.name);
+    if (s->queue_count == SVC_QUEUES_MAX)
+        return ERR_BUSY;
+    s->queues[s->queue_count++] = what;
+    return ERR_OK;
+}
+
+enum err svc_follow_queue(struct svc *s, struct rt_chan *chan)
+{
+    return follow(s, (struct svc_queue){.chan = chan, .name = rt_chan_name(chan)});
+}
+
+enum err svc_follow_bcast(struct svc *s, const char *name, struct rt_bcast *bcast)
+{
+    return follow(s, (struct svc_queue){.bcast = bcast, .name = name});
+}
+
 enum err svc_add_queue(struct svc *s, const char *name, const char *label, struct rt_chan **out_chan)
 {
     return svc_add_queue_at(s, name, label, NULL, out_chan);
@@ -202,6 +223,7 @@ enum err svc_add_queue_at(struct svc *s, const char *name, const char *label, st
     struct obs_family *depth = family_with_one_label(s, "queue_depth");
     struct obs_family *dropped = family_with_one_label(s, "queue_dropped_total");
     q->chan = chan;
+    q->name = row->name;
     if (depth && label_allows(s, "queue_depth", label))
         q->depth = OBS_GAUGE_OF(depth, label);
     if (dropped && label_allows(s, "queue_dropped_total", label))
@@ -244,6 +266,33 @@ void svc__tasks_json(struct svc *s, struct buf *out)
     json_obj_end(&w);
 }
 
+/* Of a broadcast everything published has passed; what a slow reader lost was dropped. */
+static struct rt_chan_stats stats_of(const struct svc_queue *q)
+{
+    if (q->chan)
+        return rt_chan_stats(q->chan);
+    struct rt_bcast_stats b = rt_bcast_stats(q->bcast);
+    return (struct rt_chan_stats){
+        .capacity = b.capacity, .sent = b.published, .received = b.published, .dropped = b.lagged};
+}
+
+static void queue_json(const struct svc_queue *q, struct json_w *w)
+{
+    struct rt_chan_stats stats = stats_of(q);
+    const char *label = q->chan ? rt_chan_label(q->chan) : NULL;
+    json_obj_begin(w);
+    json_put_cstr(w, "name", q->name);
+    json_put_cstr(w, "label", label ? label : "");
+    json_put_u64(w, "depth", stats.depth);
+    json_put_u64(w, "capacity", stats.capacity);
+    json_put_u64(w, "high_water", stats.high_water);
+    json_put_u64(w, "sent", stats.sent);
+    json_put_u64(w, "received", stats.received);
+    json_put_u64(w, "rejected", stats.rejected);
+    json_put_u64(w, "dropped", stats.dropped);
+    json_obj_end(w);
+}
+
 /* What is declared, and beside it what is: the console draws the one and moves with the other. */
 void svc__topology_json(struct svc *s, struct buf *out)
 {
@@ -257,21 +306,8 @@ void svc__topology_json(struct svc *s, struct buf *out)
     json_put_raw(&w, "declared", buf_str(&declared));
     json_key(&w, "queues");
     json_arr_begin(&w);
-    for (size_t i = 0; i < s->queue_count; i++) {
-        struct rt_chan_stats stats = rt_chan_stats(s->queues[i].chan);
-        json_obj_begin(&w);
-        json_put_cstr(&w, "name", rt_chan_name(s->queues[i].chan));
-        json_put_cstr(&w, "label",
-                      rt_chan_label(s->queues[i].chan) ? rt_chan_label(s->queues[i].chan) : "");
-        json_put_u64(&w, "depth", stats.depth);
-        json_put_u64(&w, "capacity", stats.capacity);
-        json_put_u64(&w, "high_water", stats.high_water);
-        json_put_u64(&w, "sent", stats.sent);
-        json_put_u64(&w, "received", stats.received);
-        json_put_u64(&w, "rejected", stats.rejected);
-        json_put_u64(&w, "dropped", stats.dropped);
-        json_obj_end(&w);
-    }
+    for (size_t i = 0; i < s->queue_count; i++)
+        queue_json(&s->queues[i], &w);
     json_arr_end(&w);
     json_key(&w, "tasks");
     tasks_array(s, &w);
