@@ -179,7 +179,7 @@ export function Authorized(p: { what: string } & Children) {
         <Card>
             <Empty title={`${p.what} need a capability`}>
                 <span>
-                    Open the link that <code>ron up</code> prints, or paste the content of <code>operator.token</code> with the key button above.
+                    Open the link that <code>ron console link</code> prints, or paste the content of <code>operator.token</code> with the key button above.
                 </span>
             </Empty>
         </Card>

@@ -108,8 +108,16 @@ function MapOf(p: { pack: string }) {
             map.on("error", (e) => setError(e.error));
         };
         start().catch(setError);
+        // Its colours are the page's, so they change with it.
+        const dress = () => map?.setStyle(styleOf(t));
+        const chosen = new MutationObserver(dress);
+        chosen.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+        const system = matchMedia("(prefers-color-scheme: dark)");
+        system.addEventListener("change", dress);
         return () => {
             gone = true;
+            chosen.disconnect();
+            system.removeEventListener("change", dress);
             map?.remove();
         };
     }, [tilejson.data]);

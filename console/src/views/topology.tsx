@@ -214,7 +214,7 @@ function flowOf(q: DeclaredQueue, answer: TopologyAnswer, before: TopologyAnswer
         rate: passed,
         refused: Math.max(sum((l) => l.rejected), counted?.rejected ?? 0),
         dropped: Math.max(sum((l) => l.dropped), counted?.dropped ?? 0),
-        moving: passed > 0 || depth > 0 || (now.length === 0 && (view.rates.at(-1) ?? 0) > 0),
+        moving: passed > 0 || depth > 0,
     };
 }
 
@@ -251,7 +251,7 @@ function QueueNode(p: { box: Box; declared: DeclaredQueue; flow: Flow }) {
             <rect class="trough" x="18" y="25" width={QUEUE_W - 36} height="4" rx="2" />
             <rect class="fill" x="18" y="25" width={(QUEUE_W - 36) * share} height="4" rx="2" />
             <text x={QUEUE_W / 2} y="40" text-anchor="middle" class="small">
-                {count(flow.depth)} of {count(flow.capacity)}
+                {flow.capacity ? `${count(flow.depth)} of ${count(flow.capacity)}` : p.declared.kind}
                 {flow.rate > 0 ? ` · ${rate(flow.rate)}/s` : ""}
             </text>
             {lost > 0 && (

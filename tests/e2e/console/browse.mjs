@@ -190,6 +190,39 @@ async function theMapIsDrawn() {
     await shoot(page, "edge-map");
 }
 
+// The ground in a corner of the map, where there is no button: it is of the page's colour, also after that changed.
+async function theMapChangesItsDressWithThePage() {
+    await page.locator(".map").scrollIntoViewIfNeeded();
+    const box = await page.locator(".map").boundingBox();
+    const ground = () => page.screenshot({ clip: { x: box.x + 40, y: box.y + box.height - 40, width: 8, height: 8 } });
+    const before = await ground();
+    await page.locator(".top button").last().click();
+    for (const end = Date.now() + 60000; before.equals(await ground()); await new Promise((r) => setTimeout(r, 100)))
+        assert.ok(Date.now() < end, "the map kept its colours");
+    await page.locator(".top button").last().click();
+    for (const end = Date.now() + 60000; !before.equals(await ground()); await new Promise((r) => setTimeout(r, 100)))
+        assert.ok(Date.now() < end, "the map did not take its colours back");
+    await page.evaluate(() => {
+        localStorage.removeItem("ron.theme"); // the system's choice again
+        delete document.documentElement.dataset.theme;
+    });
+}
+
+// While messages are sent the queue before the workers shows how many pass; nothing passes the one of the reprocessor.
+async function linesMoveWhereWorkDoes() {
+    await visit(page, "topology/mailbox");
+    const queue = (name) => page.locator(".drawing .queue", { has: page.locator(".name", { hasText: new RegExp(`^${name}$`) }) });
+    await queue("work_tx").waitFor();
+    for (let i = 0, end = Date.now() + 60000; !(await queue("work_tx").textContent()).endsWith("/s"); i++) {
+        const body = JSON.stringify({ topic: "moving", idem_key: `moving-${i}`, payload_b64: "eA==" });
+        assert.ok((await api("mailbox", "/v1/send", { method: "POST", body })).ok);
+        assert.ok(Date.now() < end, "the queue shows no rate");
+    }
+    assert.ok((await page.locator(".drawing .moving").count()) > 0, "no line moves");
+    assert.ok(!(await queue("reproc_tx").textContent()).endsWith("/s"), "a queue that nothing passes shows a rate");
+    await shoot(page, "topology-moving");
+}
+
 async function theLogLevelIsSet() {
     await visit(page, "operations");
     const card = page.locator("#ops-mailbox");
@@ -360,6 +393,8 @@ const steps = [
     runs.wallet && runs.ledger && aTransferIsProvenInTheBrowser,
     runs.rewarder && runs.ledger && anEpochIsPaidAndExplained,
     runs.edge && theMapIsDrawn,
+    runs.edge && theMapChangesItsDressWithThePage,
+    runs.mailbox && linesMoveWhereWorkDoes,
     runs.mailbox && deadLettersArePurged,
     runs.ledger && theLedgerTellsTheViewOfACommit,
     runs.mailbox && theLogLevelIsSet,
