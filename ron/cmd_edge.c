@@ -282,6 +282,25 @@ static bool hash_file(const char *path, struct sha256 *out)
     return n == 0;
 }
 
+static const char *verdict_on(json_t *pack)
+{
+    struct sha256 found;
+    char text[SHA256_TEXT_CHARS];
+    const char *path = client_str(pack, "path"), *digest = client_str(pack, "digest");
+    if (strcmp(client_str(pack, "state"), "mounted") != 0)
+        return client_str(pack, "state");
+    if (!*path)
+        return "built in";
+    if (strcmp(client_str(pack, "kind"), "dir") == 0)
+        return "checked file by file as it is served";
+    if (!*digest)
+        return "not hashed yet";
+    if (!hash_file(path, &found))
+        return "cannot be read";
+    sha256_format(&found, text);
+    return strcmp(text, digest) == 0 ? "ok" : "the file is not what is served";
+}
+
 /* Reads the files of what is mounted and compares them with what the service serves. */
 RT_BLOCKS
 static int verify_mounted(struct cmd_ctx *ctx)
@@ -292,30 +311,23 @@ static int verify_mounted(struct cmd_ctx *ctx)
     int status = call(ctx, "GET", "/admin/packs", NULL, 0, &a);
     if (status != CMD_OK)
         return print_answer(ctx, &a, status);
+    json_t *verdicts = json_object();
     json_array_foreach(json_object_get(a.json, "packs"), i, p)
     {
-        struct sha256 found;
-        char text[SHA256_TEXT_CHARS];
-        const char *path = client_str(p, "path"), *digest = client_str(p, "digest"), *verdict = "ok";
-        if (strcmp(client_str(p, "state"), "mounted") != 0)
-            verdict = client_str(p, "state");
-        else if (!*path)
-            verdict = "built in";
-        else if (strcmp(client_str(p, "kind"), "dir") == 0)
-            verdict = "checked file by file as it is served";
-        else if (!*digest)
-            verdict = "not hashed yet";
-        else if (!hash_file(path, &found))
-            verdict = "cannot be read";
-        else {
-            sha256_format(&found, text);
-            verdict = strcmp(text, digest) == 0 ? "ok" : "the file is not what is served";
-        }
+        const char *verdict = verdict_on(p);
         bool bad = strcmp(verdict, "rejected") == 0 || strcmp(verdict, "changed") == 0 ||
                    strcmp(verdict, "cannot be read") == 0 || strncmp(verdict, "the file", 8) == 0;
         wrong += bad;
-        printf("%s: %s\n", client_str(p, "name"), verdict);
+        if (cmd_global(ctx)->json)
+            json_object_set_new(verdicts, client_str(p, "name"), json_string(verdict));
+        else
+            printf("%s: %s\n", client_str(p, "name"), verdict);
     }
+    if (cmd_global(ctx)->json) {
+        json_dumpf(verdicts, stdout, JSON_COMPACT);
+        putchar('\n');
+    }
+    json_decref(verdicts);
     client_free(&a);
     return wrong ? CMD_FAILED : CMD_OK;
 }
@@ -494,7 +506,30 @@ static int run_cas(struct cmd_ctx *ctx, int argc, char **argv)
     return cmd_fail(ctx, CMD_USAGE, "say cas verify [HEX] or cas purge HEX");
 }
 
+RT_BLOCKS
+static int run_packs(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    return list_packs(ctx);
+}
+
+RT_BLOCKS
+static int run_verify(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    return verify_store(ctx, argc > 0 ? argv[0] : NULL);
+}
+
+RT_BLOCKS
+static int run_purge(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    (void)argc;
+    return purge_object(ctx, argv[0]);
+}
+
 static const struct cmd commands[] = {
+    {"packs", "", "the packs that are mounted", "  ron edge packs\n  ron edge packs --json", NULL, 0, 0,
+     run_packs},
     {"pack", "list | add FILE | verify [FILE...]",
      "what is mounted; copy an archive in and mount it; read archives completely (without FILE: what is "
      "mounted)",
@@ -504,6 +539,8 @@ static const struct cmd commands[] = {
      pack_flags, 1, -1, run_pack},
     {"reload", "[PACK...]", "look at the packs again", "  ron edge reload\n  ron edge reload world", NULL,
      0, -1, run_reload},
+    {"check", "FILE...", "read archives completely, without the service", "  ron edge check world.pmtiles",
+     NULL, 1, -1, verify_packs},
     {"tile", "FILE Z X Y", "one tile of an archive as it is stored",
      "  ron edge tile world.pmtiles 0 0 0 | zcat | wc -c", NULL, 4, 4, run_tile},
     {"get", "NAME", "an asset's bytes on stdout",
@@ -517,6 +554,10 @@ static const struct cmd commands[] = {
      "  ron edge cas verify\n  ron edge cas purge "
      "2386898e8c811ed73b80787aedb434b2ea70893603d91f0280980d1f94b711bb",
      NULL, 1, 2, run_cas},
+    {"verify", "[HEX]", "the same as cas verify", "  ron edge verify", NULL, 0, 1, run_verify},
+    {"purge", "HEX", "the same as cas purge",
+     "  ron edge purge 2386898e8c811ed73b80787aedb434b2ea70893603d91f0280980d1f94b711bb", NULL, 1, 1,
+     run_purge},
     {.run = NULL},
 };
 
