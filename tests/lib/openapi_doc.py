@@ -37,8 +37,9 @@ def find(service, method, path):
     document = load(service + ".yaml")
     for template in sorted(document["paths"], key=lambda t: (t.count("{"), -len(t))):
         pattern = "".join(re.escape(p) if not p.startswith("{") else (".+" if p in REST_OF_PATH else "[^/]+") for p in re.split(r"(\{[^}]+\})", template))
-        if re.fullmatch(pattern, path) and method.lower() in document["paths"][template]:
-            return template, resolve(document["paths"][template][method.lower()], service + ".yaml")
+        operations = resolve(document["paths"][template], service + ".yaml") if re.fullmatch(pattern, path) else {}
+        if method.lower() in operations:
+            return template, operations[method.lower()]
     return None, None
 
 

@@ -157,9 +157,25 @@ def edge():
     ask("edge", "GET", "/admin/packs", want=401, token=None)
 
 
+def admin(service):
+    """What the frame answers for each of them."""
+    level = ask(service, "GET", "/admin/log-level", want=200)["level"]
+    ask(service, "PUT", "/admin/log-level?level=" + level, want=200)
+    ask(service, "PUT", "/admin/log-level?level=loud", want=400)
+    ask(service, "GET", "/admin/topology", want=200)
+    ask(service, "GET", "/admin/topology?format=mermaid", want=200)
+    ask(service, "GET", "/admin/topology", want=401, token=None)
+    ask(service, "GET", "/admin/tasks", want=200)
+    ask(service, "POST", "/admin/tasks/none/restart", want=404)
+    ask(service, "POST", "/admin/tasks/none/fail", want=403)
+    ask(service, "GET", "/admin/config", want=200)
+    ask(service, "POST", "/admin/reload", want=200)
+
+
 for service in sys.argv[1:] or PORTS:
     for path in ("/healthz", "/readyz", "/version", "/metrics"):
         ask(service, "GET", path, want=200, token=None)
     globals()[service]()
+    admin(service)
 print("\n".join(failures) or f"{len(seen)} operations answer as documented")
 sys.exit(1 if failures else 0)
