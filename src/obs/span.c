@@ -23,7 +23,7 @@ struct cell {
 struct obs_tracer {
     unsigned magic;
     const struct clock *clock;
-    unsigned sample_ppm;
+    _Atomic unsigned sample_ppm; /* relaxed: changes with the configuration */
     uint64_t seed;
     size_t mask;
     struct cell *cell;
@@ -110,7 +110,7 @@ enum err obs_tracer_create(const struct obs_tracer_config *cfg, struct obs_trace
     memset(t, 0, sizeof *t);
     t->magic = TRACER_MAGIC;
     t->clock = cfg->clock;
-    t->sample_ppm = cfg->sample_ppm;
+    atomic_init(&t->sample_ppm, cfg->sample_ppm);
     t->seed = cfg->seed;
     t->mask = cap - 1;
     t->cell = cell;
@@ -128,6 +128,11 @@ void obs_tracer_destroy(struct obs_tracer *t)
     t->magic = 0;
     free(t->cell);
     free(t);
+}
+
+void obs_tracer_set_sample(struct obs_tracer *t, unsigned ppm)
+{
+    atomic_store_explicit(&t->sample_ppm, ppm, memory_order_relaxed);
 }
 
 void obs_tracer_sample_all(struct obs_tracer *t, bool on)
@@ -191,7 +196,8 @@ void obs_span_begin(struct obs_tracer *t, const struct obs_trace *parent, const 
         fill_id(r, out->self.trace_id);
         fill_id(r, out->self.trace_id + 8);
         memset(out->parent_id, 0, 8);
-        out->self.sampled = t && id_sampled(out->self.trace_id, t->sample_ppm);
+        out->self.sampled =
+            t && id_sampled(out->self.trace_id, atomic_load_explicit(&t->sample_ppm, memory_order_relaxed));
     }
     fill_id(r, out->self.span_id);
     if (!t)

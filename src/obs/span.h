@@ -65,6 +65,7 @@ struct obs_tracer;
 
 NODISCARD enum err obs_tracer_create(const struct obs_tracer_config *cfg, struct obs_tracer **out);
 void obs_tracer_destroy(struct obs_tracer *t);
+void obs_tracer_set_sample(struct obs_tracer *t, unsigned ppm);
 void obs_tracer_sample_all(struct obs_tracer *t, bool on); /* safe mode */
 
 /* Starts a span below parent (NULL or all zero: a new trace). t may be NULL: the span is then never

@@ -149,6 +149,8 @@ enum err svc_reload(struct svc *s, struct buf *out_diff)
     struct net_limits limits = svc__limits(s);
     net_server_set_limits(s->server, &limits);
     obs_log_set_level(s->log, (enum obs_level)common->logging_level);
+    if (s->tracer)
+        obs_tracer_set_sample(s->tracer, (unsigned)(common->otlp_sample * 1e6));
     if (s->tls && net_tls_reload(s->tls) != ERR_OK)
         obs_log(s->log, OBS_WARN, "tls_reload_failed", OBS_END);
     if (auth_set_cache_ttl(s->auth, common->auth_cache_ttl) != ERR_OK)

@@ -79,6 +79,22 @@ static void one_in_a_hundred_is_sampled_and_all_of_them_in_safe_mode(void **stat
     obs_tracer_destroy(t);
 }
 
+static void the_share_that_is_sampled_can_change_while_it_runs(void **state)
+{
+    (void)state;
+    struct clock_manual c;
+    struct obs_tracer *t = make(&c, 4, 0);
+    struct obs_span s;
+    for (unsigned share = 0; share <= 1; share++) {
+        obs_tracer_set_sample(t, share * 1000000);
+        for (int i = 0; i < 100; i++) {
+            obs_span_begin(t, NULL, "x", &s);
+            assert_int_equal(s.self.sampled, share);
+        }
+    }
+    obs_tracer_destroy(t);
+}
+
 static void a_child_keeps_the_trace_and_the_callers_decision(void **state)
 {
     (void)state;
@@ -202,6 +218,7 @@ int main(void)
         cmocka_unit_test(the_example_of_the_standard_round_trips),
         cmocka_unit_test(what_the_standard_forbids_is_refused),
         cmocka_unit_test(one_in_a_hundred_is_sampled_and_all_of_them_in_safe_mode),
+        cmocka_unit_test(the_share_that_is_sampled_can_change_while_it_runs),
         cmocka_unit_test(a_child_keeps_the_trace_and_the_callers_decision),
         cmocka_unit_test(a_full_queue_loses_spans_and_counts_them),
         cmocka_unit_test(otlp_json_has_the_shape_a_collector_expects),
