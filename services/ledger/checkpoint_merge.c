@@ -239,8 +239,9 @@ static enum err begin(struct ledger *l, bool *out_more) RT_BLOCKS
 {
     struct ledger_runs *runs = ledger_checkpoint__runs(l);
     uint32_t first = 0;
-    bool index = tier_full(runs->index, runs->n_index, &first);
-    *out_more = index || tier_full(runs->state, runs->n_state, &first);
+    /* State first: it is short, and with a long merge of keys always next it would never have its turn while much is written. */
+    bool index = !tier_full(runs->state, runs->n_state, &first);
+    *out_more = !index || tier_full(runs->index, runs->n_index, &first);
     if (!*out_more)
         return ERR_OK;
     struct checkpoint_merging *m = calloc(1, sizeof *m);

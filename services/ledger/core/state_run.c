@@ -89,44 +89,71 @@ enum err ledger_state_run_open(const uint8_t *p, size_t bytes, struct ledger_sta
     return ERR_OK;
 }
 
+/* Of equal keys the newer run comes first. */
+static bool merge_before(const struct ledger_state_merge *m, uint8_t a, uint8_t b)
+{
+    int c = ledger_state_item_cmp(&m->head[a], &m->head[b]);
+    return c != 0 ? c < 0 : a > b;
+}
+
+static void merge_sink(struct ledger_state_merge *m, size_t i)
+{
+    uint8_t run = m->heap[i];
+    for (size_t child; (child = 2 * i + 1) < m->n; i = child) {
+        if (child + 1 < m->n && merge_before(m, m->heap[child + 1], m->heap[child]))
+            child++;
+        if (merge_before(m, run, m->heap[child]))
+            break;
+        m->heap[i] = m->heap[child];
+    }
+    m->heap[i] = run;
+}
+
+/* Reads the record at next[run]. The run was opened, so it is there. */
+static void merge_read(struct ledger_state_merge *m, uint8_t run)
+{
+    const struct ledger_state_run *r = &m->runs[run];
+    CHECK(item_at(r->p, r->bytes - STATE_RUN_FOOTER, m->next[run], &m->head[run], &m->next[run]));
+}
+
+/* The first of the heap goes on to its next record, or out. */
+static void merge_advance(struct ledger_state_merge *m)
+{
+    uint8_t run = m->heap[0];
+    if (--m->left[run] > 0)
+        merge_read(m, run);
+    else
+        m->heap[0] = m->heap[--m->n];
+    if (m->n > 0)
+        merge_sink(m, 0);
+}
+
 void ledger_state_merge_init(struct ledger_state_merge *m, const struct ledger_state_run *runs, size_t n)
 {
     CHECK(n <= STATE_RUNS_MAX);
     m->runs = runs;
-    m->n = n;
+    m->n = 0;
     for (size_t i = 0; i < n; i++) {
-        m->at[i] = STATE_RUN_HEADER;
+        m->next[i] = STATE_RUN_HEADER;
         m->left[i] = runs[i].n;
+        if (runs[i].n == 0)
+            continue;
+        merge_read(m, (uint8_t)i);
+        m->heap[m->n++] = (uint8_t)i;
     }
+    for (size_t i = m->n / 2; i-- > 0;)
+        merge_sink(m, i);
 }
 
 bool ledger_state_merge_next(struct ledger_state_merge *m, struct ledger_state_item *out)
 {
-    struct ledger_state_item least, it;
-    size_t next[STATE_RUNS_MAX];
-    bool have = false;
-    bool same[STATE_RUNS_MAX];
-    for (size_t i = 0; i < m->n; i++) {
-        same[i] = false;
-        if (m->left[i] == 0)
-            continue;
-        CHECK(item_at(m->runs[i].p, m->runs[i].bytes - STATE_RUN_FOOTER, m->at[i], &it, &next[i]));
-        int c = have ? ledger_state_item_cmp(&it, &least) : -1;
-        if (c < 0)
-            for (size_t k = 0; k < i; k++)
-                same[k] = false;
-        if (c <= 0) { /* later runs are newer: the last equal one wins */
-            least = it;
-            have = true;
-            same[i] = true;
-        }
-    }
-    for (size_t i = 0; have && i < m->n; i++)
-        if (same[i]) {
-            m->at[i] = next[i];
-            m->left[i]--;
-        }
-    if (have)
-        *out = least;
-    return have;
+    if (m->n == 0)
+        return false;
+    uint8_t run = m->heap[0];
+    *out = m->head[run];
+    merge_advance(m);
+    /* A run has each key once; older runs may have this one too. */
+    while (m->n > 0 && m->heap[0] != run && ledger_state_item_cmp(&m->head[m->heap[0]], out) == 0)
+        merge_advance(m);
+    return true;
 }

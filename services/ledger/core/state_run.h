@@ -41,12 +41,17 @@ void ledger_state_run_end(struct buf *out, uint32_t tier, uint64_t n, uint64_t a
 /* ERR_CORRUPT, ERR_VERSION; checks every byte and the order. */
 NODISCARD enum err ledger_state_run_open(const uint8_t *p, size_t bytes, struct ledger_state_run *out);
 
-/* Walks several runs, oldest first in `runs`, as one: each key once, newest value. */
+/*
+ * Walks several runs, oldest first in `runs`, as one: each key once, newest value. A heap of their next records: one long run
+ * beside many short ones costs two comparisons a record, however many they are.
+ */
 struct ledger_state_merge {
     const struct ledger_state_run *runs;
-    size_t n;
-    size_t at[STATE_RUNS_MAX];
-    uint64_t left[STATE_RUNS_MAX];
+    size_t n; /* in the heap: runs that have records left */
+    uint8_t heap[STATE_RUNS_MAX];
+    struct ledger_state_item head[STATE_RUNS_MAX]; /* by run: the next record, */
+    size_t next[STATE_RUNS_MAX];                   /* where the one behind it starts, */
+    uint64_t left[STATE_RUNS_MAX];                 /* and how many there are with it */
 };
 void ledger_state_merge_init(struct ledger_state_merge *m, const struct ledger_state_run *runs, size_t n);
 bool ledger_state_merge_next(struct ledger_state_merge *m, struct ledger_state_item *out);

@@ -131,12 +131,56 @@ static void merging_takes_the_newest_value_of_each_key(void **state)
     buf_fini(&new);
 }
 
+/* One long run under many short ones, some of them empty, against the plain way: the last run that has a key has its value. */
+static void many_runs_are_walked_as_one(void **state)
+{
+    (void)state;
+    enum { RUNS = STATE_RUNS_MAX, MANY = 600 };
+    struct buf b[RUNS];
+    struct ledger_state_run runs[RUNS];
+    unsigned newest[MANY];
+    struct rng r;
+    rng_seed(&r, 11);
+    for (unsigned i = 0; i < RUNS; i++) {
+        uint64_t n = 0;
+        buf_init(&b[i], 1 << 20);
+        ledger_state_run_begin(&b[i]);
+        for (unsigned k = 0; k < MANY; k++) {
+            char key[16], value[16];
+            if (i > 0 && (i % 7 == 3 || rng_below(&r, 20) != 0))
+                continue;
+            snprintf(key, sizeof key, "%04u", k);
+            snprintf(value, sizeof value, "%u", i);
+            put(&b[i], k < MANY / 2 ? 'A' : 'N', key, value);
+            newest[k] = i;
+            n++;
+        }
+        ledger_state_run_end(&b[i], 0, n, i);
+        assert_int_equal(ledger_state_run_open(b[i].p, b[i].n, &runs[i]), ERR_OK);
+    }
+    struct ledger_state_merge m;
+    struct ledger_state_item it;
+    ledger_state_merge_init(&m, runs, RUNS);
+    for (unsigned k = 0; k < MANY; k++) {
+        char text[32], expect[32];
+        assert_true(ledger_state_merge_next(&m, &it));
+        snprintf(text, sizeof text, "%c%.*s=%.*s", it.type, (int)it.key.n, (const char *)it.key.p,
+                 (int)it.value.n, (const char *)it.value.p);
+        snprintf(expect, sizeof expect, "%c%04u=%u", k < MANY / 2 ? 'A' : 'N', k, newest[k]);
+        assert_string_equal(text, expect);
+    }
+    assert_false(ledger_state_merge_next(&m, &it));
+    for (unsigned i = 0; i < RUNS; i++)
+        buf_fini(&b[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_key_is_found_and_the_filter_is_rarely_wrong),
         cmocka_unit_test(every_flipped_bit_of_an_index_run_is_noticed),
         cmocka_unit_test(merging_takes_the_newest_value_of_each_key),
+        cmocka_unit_test(many_runs_are_walked_as_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
