@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "net/outbox.h"
+#include "rt/os.h"
 #include "services/ledger/policy.h"
 #include "services/ledger/providers.h"
 #include "services/ledger/reads.h"
@@ -42,8 +42,7 @@ static enum err check_provider(struct conf *c, const char *key, int mode, const 
 static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
 {
     struct ledger_config *cfg = config;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    uint64_t n = cores < 1 ? 1 : (uint64_t)cores;
+    uint64_t n = os_cpus();
     if (cfg->prevalidators == 0)
         cfg->prevalidators = n / 2 < 2 ? 2 : n / 2;
     if (cfg->ingress_workers == 0)
