@@ -213,6 +213,37 @@ static enum err image_read(struct ledger *l, uint32_t segment_no, uint8_t *image
     return err;
 }
 
+/*
+ * In flushed steps, under a temporary name: the journal's next flush would wait behind all of it, and so would a spare that is wanted.
+ */
+static enum err write_packed(struct ledger *l, const char *path, struct bytes packed,
+                             struct ledger_pace pace) RT_BLOCKS
+{
+    enum { STEP_BYTES = 1 << 20 };
+    char temp[STORE_PATH_MAX + 8], dir[STORE_PATH_MAX];
+    struct store_file *f;
+    snprintf(temp, sizeof temp, "%s.tmp", path);
+    CHECK(store_path_dir(path, dir));
+    enum err err = store_file_open(l->deps.disk, temp, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &f);
+    if (err != ERR_OK)
+        return err;
+    for (size_t at = 0, n; err == ERR_OK && at < packed.n; at += n) {
+        n = packed.n - at < STEP_BYTES ? packed.n - at : STEP_BYTES;
+        pace.fn(pace.ctx);
+        err = store_file_pwrite(f, packed.p + at, n, at);
+        if (err == ERR_OK)
+            err = store_file_sync(f);
+    }
+    store_file_close(f);
+    if (err != ERR_OK) {
+        enum err ignored = store_disk_unlink(l->deps.disk, temp); /* the first error is the one to report */
+        (void)ignored;
+        return err;
+    }
+    err = store_disk_rename(l->deps.disk, temp, path);
+    return err == ERR_OK ? store_disk_sync_dir(l->deps.disk, dir) : err;
+}
+
 enum err ledger_segz_pack(struct ledger *l, uint32_t segment_no, struct ledger_pace pace)
 {
     char path[STORE_PATH_MAX];
@@ -227,7 +258,7 @@ enum err ledger_segz_pack(struct ledger *l, uint32_t segment_no, struct ledger_p
         err = encode(segment_no, image, n, pace, &b);
     free(image);
     if (err == ERR_OK)
-        err = store_file_replace(l->deps.disk, path, buf_bytes(&b));
+        err = write_packed(l, path, buf_bytes(&b), pace);
     buf_fini(&b);
     if (err == ERR_OK) /* reads back what the disk has, against the hash of the original */
         err = verify(l, segment_no, pace);
