@@ -1,4 +1,4 @@
-/* What calc.c (phases) and rank.c (who gets the rest) share. */
+/* What calc.c (phases), rank.c (who gets the rest) and calc_commit.c (the finished table) share. */
 #ifndef RON_REWARDER_CORE_CALC_INTERNAL_H
 #define RON_REWARDER_CORE_CALC_INTERNAL_H
 
@@ -60,5 +60,12 @@ void calc_rank_scatter(struct rewarder_calc *c, struct calc_part *p);
 NODISCARD enum err calc_rank_range(struct rewarder_calc *c, unsigned range); /* ERR_NO_MEMORY */
 /* Works on score and amount (webster's rounding) and fills rank and result.cut. */
 NODISCARD enum err calc_webster(struct rewarder_calc *c, wide_u128 rounded_total);
+
+/* calc_commit.c; all ERR_CONSERVATION */
+NODISCARD enum err calc_conserve_part(struct rewarder_calc *c, uint64_t part);
+NODISCARD enum err calc_conserve_close(struct rewarder_calc *c); /* also ERR_NO_MEMORY */
+uint64_t calc_commit_parts(const struct rewarder_calc *c);
+NODISCARD enum err calc_commit_part(struct rewarder_calc *c, uint64_t part);
+NODISCARD enum err calc_commit_close(struct rewarder_calc *c);
 
 #endif

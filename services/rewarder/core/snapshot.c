@@ -6,8 +6,7 @@
  *  2. Everything else is read by a table of members (base/json_read.h), as strictly as a request.
  *  3. Each row is read and appended in canonical form (dims permuted to ascending order) to one buffer; the sorter
  *     keeps (8 bytes of the account, offset) per row.
- *  4. Sort by radix on 8-byte windows of the account after the common prefix; equal windows recurse on the next eight.
- *     Two equal accounts end up side by side: refused, naming both lines.
+ *  4. Sort by account (row_sort.h). Two equal ones are refused, naming both lines.
  *  5. Gather the rows in order behind the header: those are the canonical bytes.
  */
 #include "services/rewarder/core/snapshot.h"
@@ -19,6 +18,7 @@
 #include "base/json_read.h"
 #include "base/str.h"
 #include "base/time_fmt.h"
+#include "services/rewarder/core/row_sort.h"
 
 enum { PRODUCER_MAX = 128, HEADER_MAX = 1 << 20 };
 
@@ -38,14 +38,9 @@ struct reader {
     size_t rows_at, rows_end; /* span of the rows in raw */
     uint8_t *body;
     size_t body_n, body_cap;
-    struct sort_item *items, *spare;
+    struct rewarder_row_item *items;
     size_t items_cap;
     uint64_t n;
-};
-
-struct sort_item {
-    uint64_t key;
-    uint64_t at; /* offset of the row in body */
 };
 
 static enum err refuse(struct reader *r, uint64_t line, const char *member, const char *reason)
@@ -439,7 +434,7 @@ static bool room_for_row(struct reader *r, size_t need)
         size_t cap = r->items_cap ? r->items_cap * 2 : 256;
         if (cap > r->count && r->count > r->n)
             cap = r->count;
-        struct sort_item *items = realloc(r->items, cap * sizeof *items);
+        struct rewarder_row_item *items = realloc(r->items, cap * sizeof *items);
         if (!items)
             return false;
         r->items = items;
@@ -504,116 +499,7 @@ static enum err read_json_rows(struct reader *r)
     return ERR_OK;
 }
 
-/* ---- sorting ---- */
-
-static inline struct str account_at(const struct reader *r, uint64_t at)
-{
-    return (struct str){(const char *)r->body + at + 1, r->body[at]};
-}
-
-static uint64_t window(const struct reader *r, uint64_t at, size_t depth)
-{
-    struct str a = account_at(r, at);
-    if (a.n >= depth + 8)
-        return be64_get(a.p + depth);
-    uint8_t w[8] = {0};
-    if (a.n > depth)
-        memcpy(w, a.p + depth, a.n - depth);
-    return be64_get(w);
-}
-
-/* Items [0, n) by key, stable. Bytes that are the same in every key cost one histogram and no pass. */
-static void radix_sort(struct sort_item *items, struct sort_item *spare, size_t n)
-{
-    struct sort_item *from = items, *to = spare;
-    static const unsigned bits = 11;
-    for (unsigned shift = 0; shift < 64; shift += bits) {
-        uint32_t count[1u << 11] = {0};
-        uint64_t mask = (1u << bits) - 1;
-        for (size_t i = 0; i < n; i++)
-            count[(from[i].key >> shift) & mask]++;
-        if (count[(from[0].key >> shift) & mask] == n)
-            continue;
-        uint32_t sum = 0;
-        for (size_t i = 0; i <= mask; i++) {
-            uint32_t c = count[i];
-            count[i] = sum;
-            sum += c;
-        }
-        for (size_t i = 0; i < n; i++)
-            to[count[(from[i].key >> shift) & mask]++] = from[i];
-        struct sort_item *t = from;
-        from = to;
-        to = t;
-    }
-    if (from != items)
-        memcpy(items, from, n * sizeof *items);
-}
-
-static void insertion_sort(struct sort_item *items, size_t n)
-{
-    for (size_t i = 1; i < n; i++) {
-        struct sort_item x = items[i];
-        size_t j = i;
-        for (; j && items[j - 1].key > x.key; j--)
-            items[j] = items[j - 1];
-        items[j] = x;
-    }
-}
-
-static int by_key(const void *a, const void *b)
-{
-    const struct sort_item *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return x->at < y->at ? -1 : 1;
-}
-
-/* Sorts items [from, to) whose accounts agree before `depth`. Each level eats 8 bytes, so it ends by depth 128. */
-static bool sort_range(struct reader *r, size_t from, size_t to, size_t depth, struct sort_item *out_dup)
-{
-    struct sort_item *items = r->items + from;
-    size_t n = to - from;
-    for (size_t i = 0; i < n; i++)
-        items[i].key = window(r, items[i].at, depth);
-    if (n <= 32)
-        insertion_sort(items, n);
-    else if (n <= 2048)
-        qsort(items, n, sizeof *items, by_key);
-    else
-        radix_sort(items, r->spare, n);
-    for (size_t i = 0; i + 1 < n;) {
-        size_t j = i + 1;
-        while (j < n && items[j].key == items[i].key)
-            j++;
-        if (j - i > 1) {
-            /* A window that ends in zero ends all of its accounts: they are equal. */
-            if ((items[i].key & 0xff) == 0 || depth + 8 >= REWARDER_ACCOUNT_MAX) {
-                out_dup[0] = items[i];
-                out_dup[1] = items[i + 1];
-                return false;
-            }
-            if (!sort_range(r, from + i, from + j, depth + 8, out_dup))
-                return false;
-        }
-        i = j;
-    }
-    return true;
-}
-
-static size_t common_prefix(const struct reader *r)
-{
-    struct str first = account_at(r, r->items[0].at);
-    size_t n = first.n;
-    for (uint64_t i = 1; i < r->n && n; i++) {
-        struct str a = account_at(r, r->items[i].at);
-        size_t k = 0;
-        while (k < n && k < a.n && a.p[k] == first.p[k])
-            k++;
-        n = k;
-    }
-    return n;
-}
+/* ---- in order ---- */
 
 /* The rows were appended in file order, so counting row lengths from the start finds the line. */
 static uint64_t line_of(const struct reader *r, uint64_t at)
@@ -626,26 +512,14 @@ static uint64_t line_of(const struct reader *r, uint64_t at)
 
 static enum err sort_rows(struct reader *r)
 {
-    struct sort_item dup[2];
-    if (r->n < 2)
-        return ERR_OK;
-    bool sorted = true;
-    for (uint64_t i = 1; i < r->n && sorted; i++)
-        sorted = str_cmp(account_at(r, r->items[i - 1].at), account_at(r, r->items[i].at)) < 0;
-    if (sorted)
-        return ERR_OK;
-    r->spare = malloc(r->n * sizeof *r->spare);
-    if (!r->spare)
-        return ERR_NO_MEMORY;
-    bool distinct = sort_range(r, 0, r->n, common_prefix(r), dup);
-    free(r->spare);
-    r->spare = NULL;
-    if (distinct)
-        return ERR_OK;
-    uint64_t a = line_of(r, dup[0].at), b = line_of(r, dup[1].at);
+    uint64_t twice[2];
+    enum err e = rewarder_row_sort(r->body, r->items, r->n, twice);
+    if (e != ERR_DUPLICATE_ACCOUNT)
+        return e;
+    uint64_t a = line_of(r, twice[0]), b = line_of(r, twice[1]);
     (void)refuse(r, a > b ? a : b, "", "account occurs twice");
     r->err->other_line = a > b ? b : a;
-    return ERR_DUPLICATE_ACCOUNT;
+    return e;
 }
 
 static enum err gather(struct reader *r, struct rewarder_snapshot *out)
