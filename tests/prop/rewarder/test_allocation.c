@@ -301,11 +301,115 @@ static void r1_every_epoch_conserves_its_pool_and_agrees_with_the_oracle(void **
     }
 }
 
+/* ---- fairness: what a rounding method promises about two epochs that differ in one thing ---- */
+
+/* What everybody gets before caps and minimums; false: the scores do not fit. */
+static bool rounded(const struct epoch *e, wide_u128 *out)
+{
+    struct rewarder_calc *c;
+    struct rewarder_payouts v;
+    unsigned index, row = 0;
+    assert_int_equal(rewarder_calc_create(&e->rows, &e->policy, e->pool, 3, &c, &index), ERR_OK);
+    bool fits = rewarder_calc_run(c) == ERR_OK;
+    if (fits) {
+        assert_int_equal(rewarder_payouts_open(rewarder_calc_file(c), &v), ERR_OK);
+        for (uint64_t i = 0; i < v.rows; i++) {
+            struct rewarder_payout p = rewarder_payouts_row(&v, i);
+            if (!(p.flags & REWARDER_DUST))
+                out[row++] = p.rounded;
+        }
+        rewarder_payouts_close(&v);
+    }
+    rewarder_calc_destroy(c);
+    return fits;
+}
+
+static uint64_t fair_epochs(void)
+{
+    uint64_t n = epochs_from_env() / 5;
+    return n ? n : 1;
+}
+
+static void who_alone_scores_more_never_gets_less(void **state)
+{
+    (void)state;
+    struct rng g;
+    uint64_t epochs = fair_epochs(), seen = 0;
+    rng_seed(&g, seed_from_env() + 1);
+    for (uint64_t i = 0; i < epochs; i++) {
+        struct epoch e;
+        wide_u128 before[ROWS_MAX], after[ROWS_MAX];
+        make_epoch(&g, &e);
+        if (e.n == 0 || e.policy.rounding == REWARDER_LARGEST_REMAINDER || !rounded(&e, before))
+            continue;
+        unsigned who = (unsigned)(rng_u64(&g) % e.n);
+        uint64_t room = INT64_MAX - e.usage[who];
+        e.usage[who] += rng_u64(&g) % 2 ? rng_u64(&g) % 5 % (room + 1) : rng_u64(&g) % (room + 1);
+        make_rows(&e);
+        if (!rounded(&e, after))
+            continue;
+        assert_true(after[who] >= before[who]);
+        seen++;
+    }
+    assert_true(seen > 0);
+}
+
+static void webster_lowers_nobody_when_the_pool_grows(void **state)
+{
+    (void)state;
+    struct rng g;
+    uint64_t epochs = fair_epochs(), seen = 0;
+    rng_seed(&g, seed_from_env() + 2);
+    for (uint64_t i = 0; i < epochs; i++) {
+        struct epoch e;
+        wide_u128 before[ROWS_MAX], after[ROWS_MAX], more;
+        make_epoch(&g, &e);
+        e.policy.rounding = REWARDER_WEBSTER;
+        e.pool >>= 1; /* webster's pools are below 2^127 */
+        more = rng_u64(&g) % 2 ? rng_u64(&g) % 3 : any_u128(&g) >> 1;
+        if (e.pool + more < e.pool || (e.pool + more) >> 127 || !rounded(&e, before))
+            continue;
+        e.pool += more;
+        assert_true(rounded(&e, after));
+        for (unsigned k = 0; k < e.n; k++)
+            assert_true(after[k] >= before[k]);
+        seen++;
+    }
+    assert_true(seen > 0);
+}
+
+static void largest_remainder_stays_within_one_of_the_exact_share(void **state)
+{
+    (void)state;
+    struct rng g;
+    uint64_t epochs = fair_epochs(), seen = 0;
+    rng_seed(&g, seed_from_env() + 3);
+    for (uint64_t i = 0; i < epochs; i++) {
+        struct epoch e;
+        wide_u128 got[ROWS_MAX], total = 0, q, r;
+        make_epoch(&g, &e);
+        e.policy.rounding = REWARDER_LARGEST_REMAINDER;
+        if (!rounded(&e, got))
+            continue;
+        for (unsigned k = 0; k < e.n; k++)
+            total += (wide_u128)e.usage[k] * e.weight;
+        for (unsigned k = 0; k < e.n && total; k++) {
+            slow_muldiv(e.pool, (wide_u128)e.usage[k] * e.weight, total, &q, &r);
+            assert_true(got[k] == q || (r && got[k] == q + 1));
+        }
+        seen += total != 0;
+    }
+    assert_true(seen > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wide_arithmetic_agrees_with_schoolbook_division),
         cmocka_unit_test(r1_every_epoch_conserves_its_pool_and_agrees_with_the_oracle),
+        cmocka_unit_test(who_alone_scores_more_never_gets_less),
+        cmocka_unit_test(webster_lowers_nobody_when_the_pool_grows),
+        cmocka_unit_test(largest_remainder_stays_within_one_of_the_exact_share),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

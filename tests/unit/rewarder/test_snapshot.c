@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "base/buf.h"
+#include "base/rng.h"
 #include "services/rewarder/core/snapshot.h"
 
 #define HEAD  "{\"snapshot\":1,\"tenant\":\"default\",\"epoch\":\"e1\",\"dims\":[\"b\",\"a\"],\"count\":2}\n"
@@ -62,6 +63,39 @@ struct bad {
     uint64_t line;
     const char *member;
 };
+
+static void r3_a_thousand_orders_of_the_rows_have_one_digest(void **state)
+{
+    (void)state;
+    enum { ROWS = 60 };
+    struct sha256 first;
+    struct rng g;
+    unsigned order[ROWS];
+    rng_seed(&g, 11);
+    for (unsigned i = 0; i < ROWS; i++)
+        order[i] = i;
+    for (unsigned round = 0; round < 1000; round++) {
+        struct buf b;
+        bool json = round % 2;
+        buf_init(&b, 1 << 16);
+        buf_printf(&b, "{\"snapshot\":1,\"tenant\":\"t\",\"epoch\":\"e\",\"dims\":[\"a\"],\"count\":%d%s",
+                   ROWS, json ? ",\"rows\":[" : "}\n");
+        for (unsigned i = 0; i < ROWS; i++)
+            buf_printf(&b, "%s[\"acct:%u\",%u]%s", json && i ? "," : "", order[i] * 37 % 1009, order[i],
+                       json ? "" : "\n");
+        buf_puts(&b, json ? "]}" : "");
+        struct sha256 d = digest_of(buf_cstr(&b), json ? REWARDER_JSON : REWARDER_NDJSON);
+        if (round == 0)
+            first = d;
+        assert_true(sha256_eq(&first, &d));
+        buf_fini(&b);
+        for (unsigned i = ROWS; i-- > 1;) {
+            unsigned j = (unsigned)rng_below(&g, i + 1), kept = order[i];
+            order[i] = order[j];
+            order[j] = kept;
+        }
+    }
+}
 
 static void malformed_snapshots_are_refused_with_line_and_member(void **state)
 {
@@ -198,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(row_order_dim_order_and_format_do_not_change_the_digest),
+        cmocka_unit_test(r3_a_thousand_orders_of_the_rows_have_one_digest),
         cmocka_unit_test(malformed_snapshots_are_refused_with_line_and_member),
         cmocka_unit_test(an_empty_snapshot_is_allowed),
         cmocka_unit_test(canonical_bytes_read_back_and_any_flipped_byte_is_noticed),
