@@ -89,9 +89,9 @@ static enum err open_queues(struct rewarder *r)
     if (e == ERR_OK)
         e = svc_add_queue_at(r->svc, "notes", "notes", &r->artifact_bell, &r->notes);
     if (e == ERR_OK)
-        e = svc_add_queue(r->svc, "io_permits", "io_permits", &r->io_permits);
-    for (uintptr_t i = 1; e == ERR_OK && i <= rewarder_config(r)->io_inflight; i++)
-        e = rt_chan_try_send(r->io_permits, (void *)i);
+        e = svc_add_queue(r->svc, "io_permits", "io_permits", &r->io_permits.free);
+    if (e == ERR_OK)
+        rewarder_permits_set(&r->io_permits, (unsigned)rewarder_config(r)->io_inflight);
     return e;
 }
 
@@ -356,6 +356,7 @@ static void reload(struct rewarder *r) RT_BLOCKS
 {
     const struct rewarder_config *cfg = rewarder_config(r);
     rewarder_rates_configure(&r->rates, cfg->rps, cfg->burst, cfg->tenant_rps);
+    rewarder_permits_set(&r->io_permits, (unsigned)cfg->io_inflight);
     obs_health_set(svc_health(r->svc), r->cause_policy, open_policies(r) == ERR_OK);
     (void)!use_signing_key(r, false); /* said in the log; the old key goes on */
 }
@@ -419,7 +420,7 @@ static void hook_close(struct svc *s, void *state) RT_BLOCKS
     destroy_chan(r->results, drop_outcome, r);
     destroy_chan(r->notes, drop_outcome, r);
     destroy_chan(r->intents, drop_run, r);
-    destroy_chan(r->io_permits, drop_permit, r);
+    destroy_chan(r->io_permits.free, drop_permit, r);
     rewarder_settler_destroy(r->settler);
     for (size_t i = 0; i < sizeof r->readers / sizeof *r->readers; i++)
         rewarder_settler_destroy(r->readers[i]);

@@ -19,6 +19,7 @@
 #include "rt/chan.h"
 #include "services/rewarder/files.h"
 #include "services/rewarder/keys.h"
+#include "services/rewarder/permits.h"
 #include "services/rewarder/quarantines.h"
 #include "services/rewarder/rates.h"
 #include "services/rewarder/receipt.h"
@@ -65,8 +66,8 @@ struct rewarder {
     struct rewarder_policies policies;
     struct rt_bell artifact_bell; /* results or notes have something for the artifact task */
     struct rt_chan *work_req, *work, *results, *intents, *notes;
-    struct rt_chan *io_permits; /* one token per call that workers may have outstanding */
-    struct svc_feed *events;    /* what becomes of runs, for /admin/events */
+    struct rewarder_permits io_permits;
+    struct svc_feed *events; /* what becomes of runs, for /admin/events */
     struct rewarder_rates rates;
     struct rewarder_quarantines quarantines;
     _Atomic int64_t send_ms; /* how long workers and emitter wait for room; relaxed; tests shorten it */

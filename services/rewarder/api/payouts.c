@@ -1,4 +1,5 @@
 /* What a recipient asks: how much, why, and how can I check it. Also the table as CSV and the files of a run. */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -251,23 +252,30 @@ static bool is_public(struct str name)
            str_starts(name, STR("sigs/"));
 }
 
-/*
- * What tells this file from any other of its name. The table and the tree may be too large to be hashed on the way out: the manifest
- * commits to them, so its digest and their name stand for their bytes. The rest is small.
- */
-static void tag_of(struct rewarder *r, const struct rewarder_run *run, struct str name,
-                   const struct rewarder_file *file, struct sha256 *out)
+/* The manifest knows the digest of the table. */
+static bool digest_of_table(struct rewarder *r, const struct rewarder_run *run,
+                            struct sha256 *out) RT_BLOCKS
 {
-    if (!str_eq(name, STR("payouts.bin")) && !str_eq(name, STR("tree.bin"))) {
+    struct rewarder_file file;
+    char path[STORE_PATH_MAX];
+    json_error_t why;
+    rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "run.json", path);
+    if (rewarder_file_load(&r->files, path, &file) != ERR_OK)
+        return false;
+    json_t *root = json_loadb((const char *)file.bytes.p, file.bytes.n, 0, &why);
+    const char *text = json_string_value(json_object_get(json_object_get(root, "files"), "payouts.bin"));
+    bool known = text && sha256_parse(str_from_c(text), out) == ERR_OK;
+    json_decref(root);
+    rewarder_file_unload(&file);
+    return known;
+}
+
+/* A file's digest is its tag. The table may be too large to be hashed on the way out; everything else is small. */
+static void tag_of(struct rewarder *r, const struct rewarder_run *run, struct str name,
+                   const struct rewarder_file *file, struct sha256 *out) RT_BLOCKS
+{
+    if (!str_eq(name, STR("payouts.bin")) || !digest_of_table(r, run, out))
         sha256_of(file->bytes.p, file->bytes.n, out);
-        return;
-    }
-    struct sha256 manifest = rewarder_run_read(&r->registry, run).manifest_digest;
-    struct sha256_ctx ctx;
-    sha256_init(&ctx);
-    sha256_update(&ctx, manifest.b, sizeof manifest.b);
-    sha256_update(&ctx, name.p, name.n);
-    sha256_final(&ctx, out);
 }
 
 static void send_artifact(struct rewarder *r, struct net_req *rq, struct rewarder_run *run,

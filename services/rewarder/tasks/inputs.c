@@ -59,20 +59,6 @@ void rewarder_worker_tell_digest(const struct sha256 *expected, const struct sha
     snprintf(out->details, sizeof out->details, "{\"expected\":\"%s\",\"actual\":\"%s\"}", want, got);
 }
 
-/* ---- permits ---- */
-
-static enum err take_permit(struct rewarder *r, struct deadline by, void **out) RT_BLOCKS
-{
-    enum err e = rt_chan_recv(r->io_permits, by, out);
-    return e == ERR_CLOSED ? ERR_CANCELED : e;
-}
-
-static void give_permit(struct rewarder *r, void *permit)
-{
-    enum err e = rt_chan_try_send(r->io_permits, permit);
-    CHECK(e == ERR_OK || e == ERR_CLOSED); /* there are as many tokens as slots */
-}
-
 /* ---- fetching ---- */
 
 struct fetched {
@@ -101,20 +87,19 @@ static enum err ask(struct rewarder *r, const struct rewarder_item *it, struct f
 {
     const struct rewarder_config *cfg = rewarder_config(r);
     char url[1024], cid[SHA256_TEXT_CHARS], auth[4200];
-    void *permit;
     sha256_format(&it->cid, cid);
     snprintf(url, sizeof url, "%s/v1/snapshots/%s", cfg->accounting_base_url, cid);
     read_token(cfg->accounting_token_file, auth, sizeof auth);
     const char *headers[] = {*auth ? auth : NULL, NULL};
     struct deadline by = deadline_min(deadline_in_ms(cfg->fetch_timeout), run_deadline(it));
-    enum err e = take_permit(r, by, &permit);
+    enum err e = rewarder_permits_take(&r->io_permits, by);
     if (e != ERR_OK)
         return e;
     struct rewarder_fetched got = {.status = 0};
     e = rewarder_worker_fetch(url, headers, by, cfg->max_input_bytes, &got, &out->body);
     out->status = got.status;
     obs_counter_add(OBS_COUNTER_OF(r->metrics[REWARDER_M_retries], "fetch"), got.again);
-    give_permit(r, permit);
+    rewarder_permits_give(&r->io_permits);
     explicit_bzero(auth, sizeof auth);
     if (e == ERR_OK && out->status < 500 && out->status != 408 && out->status != 429)
         rt_breaker_success(&r->accounting_breaker, os_now_ns());
@@ -312,15 +297,14 @@ static enum err read_balance(struct rewarder *r, struct rt_task *self, const str
 {
     const struct rewarder_policy *p = it->run->policy->policy;
     struct rewarder_funds funds;
-    void *permit;
     struct rewarder_settler *reader = rewarder_worker_reader(r, self);
     if (!reader || !r->ledger)
         return ERR_LEDGER_UNAVAILABLE;
-    enum err e = take_permit(r, run_deadline(it), &permit);
+    enum err e = rewarder_permits_take(&r->io_permits, run_deadline(it));
     if (e != ERR_OK)
         return e == ERR_CANCELED ? e : ERR_LEDGER_UNAVAILABLE;
     e = rewarder_settler_funds(reader, str_from_c(p->funding), str_from_c(p->asset), self, &funds);
-    give_permit(r, permit);
+    rewarder_permits_give(&r->io_permits);
     if (e != ERR_OK)
         return e == ERR_CANCELED ? e : ERR_LEDGER_UNAVAILABLE;
     *out = (struct rewarder_pool){

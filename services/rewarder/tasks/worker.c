@@ -112,9 +112,11 @@ static void ingest(struct turn *t) RT_BLOCKS
 
 /* ---- computing ---- */
 
+/* Asked by the lead between two parts: a phase of many may take longer than a worker may be silent. */
 static bool must_stop(void *ctx)
 {
     struct turn *t = ctx;
+    rt_task_beat(t->self);
     return rt_task_canceled(t->self) || deadline_passed(deadline_at_ns(t->it->run->deadline_ns)) ||
            (svc_draining(t->r->svc) && rt_task_stopping(t->self));
 }

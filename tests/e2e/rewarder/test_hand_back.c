@@ -52,14 +52,14 @@ static void hold_permits(struct fixture *f, void **permits, size_t n) RT_BLOCKS
     start(f);
     struct rewarder *r = svc_state(f->svc);
     for (size_t i = 0; i < n; i++)
-        assert_int_equal(rt_chan_try_recv(r->io_permits, &permits[i]), ERR_OK);
+        assert_int_equal(rt_chan_try_recv(r->io_permits.free, &permits[i]), ERR_OK);
 }
 
 static void return_permits(struct fixture *f, void **permits, size_t n)
 {
     struct rewarder *r = svc_state(f->svc);
     for (size_t i = 0; i < n; i++)
-        assert_int_equal(rt_chan_try_send(r->io_permits, permits[i]), ERR_OK);
+        assert_int_equal(rt_chan_try_send(r->io_permits.free, permits[i]), ERR_OK);
 }
 
 static void begin_job(struct fixture *f, char cid[80]) RT_BLOCKS
