@@ -137,7 +137,7 @@ int rewarder_compute_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     (void)argc;
     if (!inputs)
         return cmd_fail(ctx, CMD_USAGE, "name the inputs: --inputs FILE or --inputs sha256:...");
-    if (strncmp(inputs, "sha256:", 7)) {
+    if (strncmp(inputs, "sha256:", 7) != 0) {
         int status = rewarder_put_file(ctx, inputs, cid, true);
         if (status != CMD_OK)
             return status;
