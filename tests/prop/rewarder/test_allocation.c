@@ -326,7 +326,7 @@ static bool rounded(const struct epoch *e, wide_u128 *out)
 
 static uint64_t fair_epochs(void)
 {
-    uint64_t n = epochs_from_env() / 5;
+    uint64_t n = epochs_from_env() / 10;
     return n ? n : 1;
 }
 
