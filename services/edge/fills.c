@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/hex.h"
+#include "base/json_write.h"
 #include "services/edge/core/accept.h"
 #include "services/edge/serve.h"
 #include "services/edge/trace.h"
@@ -126,19 +127,28 @@ static void refuse(struct edge *e, struct net_req *rq, const struct edge_outcome
         edge_refuse_after(e, rq, o->err, o->reason, o->detail, o->retry_s);
 }
 
-static void reply_202(struct edge *e, struct net_req *rq)
+static void reply_202(struct edge *e, const struct edge_waiter *w)
 {
-    char raw[1600], body[256];
-    struct buf lines;
-    struct str corr = net_req_corr_id(rq), path = net_req_path(rq);
-    (void)e;
+    char raw[1600];
+    struct buf lines, body;
+    struct json_w json;
+    struct str path = net_req_path(w->rq);
     buf_init_fixed(&lines, raw, sizeof raw);
     if (path.n < 1024)
         buf_printf(&lines, "Location: %.*s\r\n", STR_ARG(path));
     buf_puts(&lines, "Preference-Applied: respond-async\r\nRetry-After: 1\r\n");
-    edge_cors(e, rq, &lines);
-    int n = snprintf(body, sizeof body, "{\"status\":\"queued\",\"corr_id\":\"%.*s\"}", STR_ARG(corr));
-    net_reply(rq, 202, &(struct net_headers){.raw = buf_str(&lines)}, bytes_of(body, (size_t)n));
+    edge_cors(e, w->rq, &lines);
+    buf_init(&body, 1 << 16); /* every byte of a name may take six */
+    json_w_init(&json, &body);
+    json_obj_begin(&json);
+    json_put_cstr(&json, "status", "queued");
+    if (w->name)
+        json_put_cstr(&json, "name", w->name);
+    json_key(&json, "corr_id");
+    json_str(&json, net_req_corr_id(w->rq));
+    json_obj_end(&json);
+    net_reply(w->rq, 202, &(struct net_headers){.raw = buf_str(&lines)}, buf_bytes(&body));
+    buf_fini(&body);
 }
 
 struct serve_arg {
@@ -289,12 +299,11 @@ static enum asked join_or_insert(struct edge *e, struct edge_fill *fresh, struct
         what = ASKED_FAILED;
     else
         f = fresh;
-    if (f && w) {
+    if (f) {
         w->next = f->waiters;
         f->waiters = w;
         f->waiting++;
-    } else if (f)
-        f->promised = true;
+    }
     rt_lock_release(&t->lock);
     return what;
 }
@@ -399,9 +408,12 @@ static void ask(struct edge *e, struct net_req *rq, const struct wish *wish)
     if (wish->digest)
         fresh->digest = *wish->digest;
     w->rq = rq;
-    w->async_at_ns = prefer.async ? now + (int64_t)prefer.wait_s * 1000000000 : 0;
-    bool at_once = prefer.async && prefer.wait_s == 0;
-    enum asked what = join_or_insert(e, fresh, at_once ? NULL : w);
+    if (prefer
+            .async) { /* told by the next tick, which knows that it was queued and did not end meanwhile */
+        w->async_at_ns = now + (int64_t)prefer.wait_s * 1000000000;
+        w->name = wish->nameless ? NULL : arena_strdup(net_req_arena(rq), wish->name);
+    }
+    enum asked what = join_or_insert(e, fresh, w);
     if (what == ASKED_JOINED) {
         obs_counter_inc(origin->joined);
         fill_free(fresh);
@@ -410,8 +422,6 @@ static void ask(struct edge *e, struct net_req *rq, const struct wish *wish)
         edge_refuse(e, rq, ERR_UNAVAILABLE, EDGE_R_NONE, "no memory for this request");
         return;
     }
-    if (at_once)
-        reply_202(e, rq);
     if (what != ASKED_STARTED)
         return;
     fresh->breaker = &origin->breaker;
@@ -588,7 +598,7 @@ void edge_fills_tick(struct edge *e)
     rt_lock_release(&t->lock);
     while (due) {
         struct edge_waiter *next = due->next;
-        reply_202(e, due->rq);
+        reply_202(e, due);
         due = next;
     }
     for (size_t i = 0; i < origins; i++)

@@ -29,6 +29,7 @@ struct edge_waiter {
     struct edge_waiter *next;
     struct net_req *rq;
     int64_t async_at_ns; /* answer 202 then; 0: never */
+    const char *name;    /* what a 202 calls it, in the request's arena; NULL: nothing */
 };
 
 struct edge_fill {
