@@ -3,6 +3,7 @@
 #define RON_CMD_MAILBOX_H
 
 #include "ron/cmd.h"
+#include "services/mailbox/routing.h"
 
 int cmd_mailbox_verify(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
 int cmd_mailbox_export(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
@@ -11,8 +12,8 @@ extern const struct cmd_flag cmd_mailbox_trace_flags[];
 int cmd_mailbox_repair(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
 extern const struct cmd_flag cmd_mailbox_repair_flags[];
 
-/* META of a mailbox directory: how many shards there are, and whose journals; CMD_OK, or what was said. */
-int cmd_mailbox_meta(struct cmd_ctx *ctx, const char *dir, uint32_t *out_shards,
+/* META and routing of a mailbox directory: whose journals they are, and which shard has what; CMD_OK, or what was said. */
+int cmd_mailbox_meta(struct cmd_ctx *ctx, const char *dir, struct mailbox_routing *out_routing,
                      uint8_t out_instance[16]) RT_BLOCKS;
 /* The size of a shard's segments, from the oldest file; 0: there is none. */
 uint32_t cmd_mailbox_segment_bytes(const char *shard_dir) RT_BLOCKS;

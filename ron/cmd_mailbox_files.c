@@ -39,7 +39,8 @@ static void rules_for_looking(struct mailbox_rules *r)
         .class_name = "default", .t_replay_ms = MAILBOX_UNLIMITED, .max_attempts = 100};
 }
 
-int cmd_mailbox_meta(struct cmd_ctx *ctx, const char *dir, uint32_t *out_shards, uint8_t out_instance[16])
+int cmd_mailbox_meta(struct cmd_ctx *ctx, const char *dir, struct mailbox_routing *out_routing,
+                     uint8_t out_instance[16])
 {
     char path[STORE_PATH_MAX];
     struct buf b;
@@ -48,14 +49,16 @@ int cmd_mailbox_meta(struct cmd_ctx *ctx, const char *dir, uint32_t *out_shards,
     enum err e = store_file_slurp(store_disk_real(), path, &b);
     bool ok = e == ERR_OK && b.n == 4096 && memcmp(b.p, "RONMBOX1", 8) == 0 &&
               le32_get(b.p + 4092) == crc32c(0, b.p, 4092);
-    if (ok) {
-        *out_shards = le32_get(b.p + 12);
+    if (ok)
         memcpy(out_instance, b.p + 16, 16);
-    }
     buf_fini(&b);
     if (!ok)
         return cmd_fail(ctx, CMD_FAILED, "%s is no mailbox directory (META: %s)", dir,
                         e == ERR_OK ? "damaged" : err_title(e));
+    e = mailbox_routing_load(store_disk_real(), dir, out_routing);
+    if (e != ERR_OK)
+        return cmd_fail(ctx, CMD_FAILED, "%s/routing: %s", dir,
+                        e == ERR_CORRUPT ? "damaged" : err_title(e));
     return CMD_OK;
 }
 
@@ -82,12 +85,11 @@ static void close_shard(struct opened *o) RT_BLOCKS
     memset(o, 0, sizeof *o);
 }
 
-static enum err open_shard(const char *dir, uint16_t no, const uint8_t instance[16],
-                           struct opened *o) RT_BLOCKS
+static enum err open_shard(const char *dir, uint16_t no, const struct mailbox_routing *routing,
+                           const uint8_t instance[16], struct opened *o) RT_BLOCKS
 {
-    char path[STORE_PATH_MAX], name[8];
-    snprintf(name, sizeof name, "s%02u", no);
-    store_path_join(path, dir, name);
+    char path[STORE_PATH_MAX];
+    mailbox_log_shard_dir(path, dir, no);
     memset(o, 0, sizeof *o);
     rules_for_looking(&o->rules);
     uint32_t segment = cmd_mailbox_segment_bytes(path);
@@ -105,6 +107,7 @@ static enum err open_shard(const char *dir, uint16_t no, const uint8_t instance[
                              &(struct mailbox_log_config){.disk = store_disk_real(),
                                                           .dir = path,
                                                           .instance = instance,
+                                                          .routing = routing->of,
                                                           .segment_bytes = segment,
                                                           .read_only = true,
                                                           .clock = clock,
@@ -117,15 +120,16 @@ int cmd_mailbox_verify(struct cmd_ctx *ctx, int argc, char **argv)
 {
     char path[STORE_PATH_MAX];
     uint8_t instance[16];
-    uint32_t shards, bad = 0;
+    struct mailbox_routing routing;
+    uint32_t bad = 0;
     snprintf(path, sizeof path, "%s/mailbox", cmd_global(ctx)->data);
     const char *dir = argc ? argv[0] : path;
-    int status = cmd_mailbox_meta(ctx, dir, &shards, instance);
+    int status = cmd_mailbox_meta(ctx, dir, &routing, instance);
     if (status != CMD_OK)
         return status;
-    for (uint16_t i = 0; i < shards; i++) {
+    for (uint16_t i = 0; i < routing.shards; i++) {
         struct opened o;
-        enum err e = open_shard(dir, i, instance, &o);
+        enum err e = open_shard(dir, i, &routing, instance, &o);
         if (e == ERR_EMPTY) {
             printf("shard %u: empty\n", i);
         } else if (e != ERR_OK) {
@@ -144,7 +148,7 @@ int cmd_mailbox_verify(struct cmd_ctx *ctx, int argc, char **argv)
         }
         close_shard(&o);
     }
-    return bad ? cmd_fail(ctx, CMD_FAILED, "%u of %u shards are damaged", bad, shards) : CMD_OK;
+    return bad ? cmd_fail(ctx, CMD_FAILED, "%u of %u shards are damaged", bad, routing.shards) : CMD_OK;
 }
 
 /* ---- export ---- */
@@ -178,18 +182,19 @@ int cmd_mailbox_export(struct cmd_ctx *ctx, int argc, char **argv)
 {
     char path[STORE_PATH_MAX];
     uint8_t instance[16];
-    uint32_t shards, lost = 0;
+    struct mailbox_routing routing;
+    uint32_t lost = 0;
     struct buf line;
     snprintf(path, sizeof path, "%s/mailbox", cmd_global(ctx)->data);
     const char *dir = argc ? argv[0] : path;
-    int status = cmd_mailbox_meta(ctx, dir, &shards, instance);
+    int status = cmd_mailbox_meta(ctx, dir, &routing, instance);
     if (status != CMD_OK)
         return status;
     uint8_t *buffer = malloc(MAILBOX_REC_BYTES_MAX + 64);
     buf_init(&line, LINE_MAX_BYTES);
-    for (uint16_t i = 0; buffer && i < shards; i++) {
+    for (uint16_t i = 0; buffer && i < routing.shards; i++) {
         struct opened o;
-        enum err e = open_shard(dir, i, instance, &o);
+        enum err e = open_shard(dir, i, &routing, instance, &o);
         if (e != ERR_OK && e != ERR_EMPTY)
             lost++;
         for (uint32_t k = 1; e == ERR_OK && k < o.shard->slabs.used; k++) {

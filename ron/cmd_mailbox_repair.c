@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ron/cmd_mailbox.h"
+#include "services/mailbox/log.h"
 #include "services/mailbox/repair.h"
 #include "store/file_replace.h"
 #include "svc/data.h"
@@ -78,9 +79,9 @@ static bool is_shared(const char *dir) RT_BLOCKS
 
 int cmd_mailbox_repair(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    char dir[STORE_PATH_MAX], shard_dir[STORE_PATH_MAX], name[16], *end;
+    char dir[STORE_PATH_MAX], shard_dir[STORE_PATH_MAX], *end;
     uint8_t instance[16];
-    uint32_t shards;
+    struct mailbox_routing routing;
     const char *which = cmd_flag(ctx, "shard", NULL), *why = NULL;
     struct svc_data *data;
     (void)argc, (void)argv;
@@ -88,22 +89,22 @@ int cmd_mailbox_repair(struct cmd_ctx *ctx, int argc, char **argv)
     if (!which || *end || end == which)
         return cmd_fail(ctx, CMD_USAGE, "say which shard: --shard N");
     snprintf(dir, sizeof dir, "%s/mailbox", cmd_global(ctx)->data);
-    int status = cmd_mailbox_meta(ctx, dir, &shards, instance);
+    int status = cmd_mailbox_meta(ctx, dir, &routing, instance);
     if (status != CMD_OK)
         return status;
-    if (shard >= shards)
-        return cmd_fail(ctx, CMD_USAGE, "there are %u shards, numbered from 0", shards);
+    if (shard >= routing.shards)
+        return cmd_fail(ctx, CMD_USAGE, "there are %u shards, numbered from 0", routing.shards);
     if (is_shared(dir))
         return cmd_fail(
             ctx, CMD_FAILED,
             "this is a node of a shared mailbox: PostgreSQL has what is missing here, and a repaired "
             "copy would be another history; start the node, it puts a damaged copy aside and gets "
             "the shard again");
-    snprintf(name, sizeof name, "s%02lu", shard);
-    store_path_join(shard_dir, dir, name);
+    mailbox_log_shard_dir(shard_dir, dir, (uint16_t)shard);
     struct mailbox_repair_config cfg = {.disk = store_disk_real(),
                                         .dir = dir,
                                         .instance = instance,
+                                        .routing = routing.of,
                                         .shard = (uint16_t)shard,
                                         .segment_bytes = cmd_mailbox_segment_bytes(shard_dir),
                                         .clock = clock_real(),

@@ -1,5 +1,5 @@
 /*
- * The three small files of the data directory (docs/formats/mailbox.md): META says what this is, routing which shard owns
+ * The small files of the data directory (docs/formats/mailbox.md): META says what this is, routing which shard owns
  * which bucket, CLEAN that the last stop was orderly and how far each journal went.
  */
 #include <stdio.h>
@@ -8,13 +8,10 @@
 #include "base/crc32c.h"
 #include "base/rng.h"
 #include "services/mailbox/mailbox.h"
+#include "services/mailbox/reshard.h"
 #include "store/file_replace.h"
 
-enum {
-    META_BYTES = 4096,
-    ROUTING_BYTES = 8 + 4 + 4 + 8 + MAILBOX_BUCKETS * 2 + 4,
-    CLEAN_BYTES = 8 + 4 + 64 * 8 + 4
-};
+enum { META_BYTES = 4096, CLEAN_BYTES = 8 + 4 + 64 * 8 + 4 };
 
 static void seal(uint8_t *p, size_t n)
 {
@@ -32,21 +29,7 @@ static enum err slurp(struct store_disk *d, const char *path, struct buf *b) RT_
     return store_file_slurp(d, path, b);
 }
 
-static enum err write_routing(struct mailbox *mb, const char *path, uint64_t generation) RT_BLOCKS
-{
-    static uint8_t p[ROUTING_BYTES];
-    memset(p, 0, sizeof p);
-    memcpy(p, "RONROUT1", 8);
-    le32_put(p + 8, 1);
-    le32_put(p + 12, mb->shards);
-    le64_put(p + 16, generation);
-    for (int i = 0; i < MAILBOX_BUCKETS; i++)
-        le16_put(p + 24 + i * 2, mb->routing[i]);
-    seal(p, sizeof p);
-    return store_file_replace(svc_disk(mb->svc), path, bytes_of(p, sizeof p));
-}
-
-static enum err create(struct mailbox *mb, const char *meta, const char *routing) RT_BLOCKS
+static enum err create(struct mailbox *mb, const char *dir, const char *meta) RT_BLOCKS
 {
     static uint8_t p[META_BYTES];
     memset(p, 0, sizeof p);
@@ -58,40 +41,34 @@ static enum err create(struct mailbox *mb, const char *meta, const char *routing
     memcpy(p + 16, mb->instance, 16);
     le64_put(p + 32, (uint64_t)clock_wall_ms(mb->clock));
     seal(p, sizeof p);
-    for (int i = 0; i < MAILBOX_BUCKETS; i++)
-        mb->routing[i] = (uint16_t)(i % mb->shards);
-    enum err e = write_routing(mb, routing, 1);
+    mailbox_routing_first(&mb->routing, mb->shards);
+    enum err e = mailbox_routing_save(svc_disk(mb->svc), dir, &mb->routing);
     return e == ERR_OK ? store_file_replace(svc_disk(mb->svc), meta, bytes_of(p, sizeof p)) : e;
 }
 
-static enum err load_routing(struct mailbox *mb, const char *path) RT_BLOCKS
+/* META says how many shards there were at first, routing how many there are. */
+static enum err load_routing(struct mailbox *mb, const char *dir) RT_BLOCKS
 {
-    struct buf b;
-    enum err e = slurp(svc_disk(mb->svc), path, &b);
-    if (e == ERR_OK &&
-        (!sealed(buf_bytes(&b), ROUTING_BYTES, "RONROUT1") || le32_get(b.p + 12) != mb->shards))
-        e = ERR_CORRUPT;
-    for (int i = 0; e == ERR_OK && i < MAILBOX_BUCKETS; i++) {
-        mb->routing[i] = le16_get(b.p + 24 + i * 2);
-        if (mb->routing[i] >= mb->shards)
-            e = ERR_CORRUPT;
-    }
-    buf_fini(&b);
-    return e;
+    enum err e = mailbox_routing_settle(svc_disk(mb->svc), dir, &mb->routing);
+    if (e != ERR_OK)
+        return e == ERR_NOT_FOUND ? ERR_CORRUPT : e;
+    if (mb->replica)
+        return mb->routing.shards == mb->shards ? ERR_OK : ERR_CORRUPT;
+    mb->shards = mb->routing.shards;
+    return mailbox_reshard_sweep(svc_disk(mb->svc), dir, mb->shards);
 }
 
 enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint16_t want_shards)
 {
-    char meta[STORE_PATH_MAX], routing[STORE_PATH_MAX];
+    char meta[STORE_PATH_MAX];
     struct buf b;
     store_path_join(meta, dir, "META");
-    store_path_join(routing, dir, "routing");
     enum err e = slurp(svc_disk(mb->svc), meta, &b);
     if (e == ERR_NOT_FOUND) {
         buf_fini(&b);
         if (!mb->replica)
             mb->shards = want_shards;
-        return create(mb, meta, routing);
+        return create(mb, dir, meta);
     }
     if (e == ERR_OK && !sealed(buf_bytes(&b), META_BYTES, "RONMBOX1"))
         e = ERR_CORRUPT;
@@ -104,7 +81,7 @@ enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint16_t want_s
             e = ERR_CORRUPT;
     }
     buf_fini(&b);
-    return e == ERR_OK ? load_routing(mb, routing) : e;
+    return e == ERR_OK ? load_routing(mb, dir) : e;
 }
 
 bool mailbox_files_made(struct mailbox *mb, const char *dir)

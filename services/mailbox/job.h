@@ -22,11 +22,11 @@
 #include "rt/lock.h"
 #include "services/mailbox/core/fair.h"
 #include "services/mailbox/core/shard.h"
+#include "services/mailbox/routing.h"
 
 enum {
     MAILBOX_CALL_MAGIC = 0x4c4c4143,
     MAILBOX_JOB_MAGIC = 0x424f4a4d,
-    MAILBOX_SHARDS_MAX = 64,
     MAILBOX_BATCH_JOBS = 512,
     MAILBOX_STALL_MS = 2000, /* inside one write for so long: the shard is stalled */
     MAILBOX_SEND_MS = 2000,  /* a send answered later than this counts against its shard */

@@ -55,7 +55,7 @@ static enum err open_log(struct mailbox_lane *l, const struct mailbox_log_config
         &(struct mailbox_log_config){.disk = svc_disk(mb->svc),
                                      .dir = l->dir,
                                      .instance = mb->instance,
-                                     .routing = mb->routing,
+                                     .routing = mb->routing.of,
                                      .segment_bytes = mb->segment_bytes,
                                      .tail_bytes = cfg->tail_cache,
                                      .direct = true,
@@ -100,7 +100,7 @@ enum err mailbox_lane_init(struct mailbox *mb, struct mailbox_lane *l, uint16_t 
     l->held_end = &l->held;
     l->operators_end = &l->operators;
     snprintf(l->label, sizeof l->label, "%u", no);
-    snprintf(l->dir, sizeof l->dir, "%.400s/s%02u", svc_data_dir(mb->svc), no);
+    mailbox_log_shard_dir(l->dir, svc_data_dir(mb->svc), no);
     atomic_store(&l->next_due_us, INT64_MAX);
     for (int c = 0; c < MAILBOX_CLASSES_MAX; c++)
         atomic_store(&l->oldest_ready_us[c], INT64_MAX);
@@ -223,6 +223,7 @@ void mailbox_lane_close(struct mailbox_lane *l)
     free(l->group_memory);
     free(l->read_buffer);
     free(l->served);
+    free(l->leases_held);
 }
 
 uint64_t mailbox_lane_bytes_max(const struct mailbox *mb)

@@ -74,6 +74,7 @@ struct mailbox_lane {
     struct mailbox_stream *streams;
     struct mailbox_reclaim reclaim;
     bool more_ticks;
+    bool worked; /* the last turn found jobs */
     int64_t counted_at_us;
     uint32_t retention_credit;
     int64_t retention_at_us;
@@ -88,7 +89,10 @@ struct mailbox_lane {
     /* The shard on several nodes. */
     atomic_bool given_up; /* it was read-only here, others may have it: somebody has to look at our disk */
     struct mailbox_presence presence;
-    atomic_uint incarnation;        /* how often it came */
+    atomic_uint incarnation; /* how often it came */
+    struct mailbox_lease_held
+        *leases_held; /* when it last went, to be put back; the worker's, then the rebalancer's */
+    uint32_t leases_held_n;
     atomic_int refused;             /* it could not be loaded: enum err; 0 = it could */
     _Atomic uint64_t epoch;         /* of the lease, for the worker; written before the stage */
     _Atomic uint64_t trim_to;       /* the rebalancer's wish: no group up to this one is needed */

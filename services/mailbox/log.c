@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "rt/task.h"
 #include "services/mailbox/idx.h"
+#include "store/file_replace.h"
 
 static void count_bad(struct mailbox_log *g, size_t reason)
 {
@@ -102,6 +103,13 @@ enum err mailbox_log_payload_hash(struct mailbox_log *g, uint32_t segment, uint3
 }
 
 /* ---- opening ---- */
+
+void mailbox_log_shard_dir(char out[STORE_PATH_MAX], const char *dir, uint16_t shard)
+{
+    char name[8];
+    snprintf(name, sizeof name, "s%02u", shard);
+    store_path_join(out, dir, name);
+}
 
 static enum err replay_frame(void *ctx, const struct store_frame *f, struct store_pos at)
 {

@@ -84,6 +84,8 @@ struct mailbox_log_tail {
     struct sha256 prev_root, root;
 };
 
+/* DIR/sNN */
+void mailbox_log_shard_dir(char out[STORE_PATH_MAX], const char *dir, uint16_t shard);
 /* Damage is no error: the report says so, and the shard is read-only. */
 NODISCARD enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
                                     const struct mailbox_log_config *cfg,

@@ -13,6 +13,7 @@
 #include "rt/bcast.h"
 #include "services/mailbox/lane.h"
 #include "services/mailbox/quota.h"
+#include "services/mailbox/routing.h"
 #include "svc/svc.h"
 
 struct mailbox_config {
@@ -45,15 +46,28 @@ struct mailbox_jobs {
     size_t n;
 };
 
+/* Another number of shards; the rebalancer's own, but it outlives its thread. */
+struct mailbox_change {
+    uint16_t want;
+    int64_t since_ns;
+    uint64_t topics, messages, keys; /* moved */
+    uint16_t refused;                /* this number was tried, or asked for, under refused_version */
+    uint64_t refused_version;
+};
+
 struct mailbox {
     struct svc *svc;
     const struct clock *clock;
     struct obs_family *m[MAILBOX_M_COUNT];
-    uint16_t shards;
-    uint32_t segment_bytes; /* storage.segment_bytes; smaller in amnesia mode */
-    struct mailbox_lane *lanes;
+    _Atomic uint16_t shards;
+    _Atomic uint16_t lanes_made;     /* at least as many; those above had a shard once, or will have one */
+    unsigned workers;                /* since the start */
+    uint32_t segment_bytes;          /* storage.segment_bytes; smaller in amnesia mode */
+    struct mailbox_lane *lanes;      /* room for MAILBOX_SHARDS_MAX */
     struct mailbox_replica *replica; /* NULL: this mailbox is alone */
-    uint16_t routing[MAILBOX_BUCKETS];
+    struct mailbox_routing routing;  /* changes only while no shard is here; event loops: mailbox_route() */
+    struct mailbox_change change;
+    atomic_bool rebalancing; /* the doors are closed */
     uint8_t instance[16];
     uint64_t epoch;
     struct rt_chan *reproc;
@@ -63,7 +77,7 @@ struct mailbox {
     atomic_bool draining;
     atomic_uint worker_index;
     _Atomic int64_t scanner_woke_ns;
-    size_t cause_shards, cause_scanner, cause_storage, cause_saturated, cause_replica;
+    size_t cause_shards, cause_scanner, cause_storage, cause_saturated, cause_replica, cause_rebalancing;
     struct mailbox_jobs jobs;
     struct mailbox_operator *runs; /* the reprocessor's own: runs not finished */
     _Atomic uint64_t rules_version;
@@ -79,9 +93,22 @@ static inline struct mailbox_now mailbox_now(const struct mailbox *mb)
     return (struct mailbox_now){clock_mono_ns(mb->clock) / 1000, (uint64_t)clock_wall_ms(mb->clock)};
 }
 
+/* Whose bucket it is, for who is not the worker: it may be another's by the time a job gets there, and is refused then. */
+static inline uint16_t mailbox_route(const struct mailbox *mb, uint16_t bucket)
+{
+    return __atomic_load_n(&mb->routing.of[bucket], __ATOMIC_RELAXED); /* nothing else hangs on it */
+}
+
 static inline struct mailbox_lane *mailbox_lane_of(struct mailbox *mb, uint16_t bucket)
 {
-    return &mb->lanes[mb->routing[bucket]];
+    return &mb->lanes[mailbox_route(mb, bucket)];
+}
+
+/* How many shards a new mailbox gets, and how many workers there are. */
+static inline uint16_t mailbox_shards_at_first(const struct mailbox_config *cfg)
+{
+    unsigned cpus = os_cpus();
+    return (uint16_t)(cfg->ready_shards ? cfg->ready_shards : cpus > 8 ? 8 : cpus);
 }
 
 /* note.c: what goes over events_tx; reference-counted, so that every listener may keep it. */
@@ -127,6 +154,8 @@ enum err mailbox_worker_run(struct rt_task *self, void *arg) RT_BLOCKS;
 enum err mailbox_scanner_run(struct rt_task *self, void *arg) RT_BLOCKS;
 enum err mailbox_reprocessor_run(struct rt_task *self, void *arg) RT_BLOCKS;
 enum err mailbox_rebalancer_run(struct rt_task *self, void *arg) RT_BLOCKS;
+void mailbox_change_look(struct mailbox *mb,
+                         struct rt_task *self) RT_BLOCKS; /* change.c, by the rebalancer */
 enum err mailbox_shard_keeper_run(struct rt_task *self, void *arg) RT_BLOCKS;
 enum err mailbox_exporter_run(struct rt_task *self, void *arg) RT_BLOCKS;
 

@@ -1,7 +1,6 @@
 /* The service as the frame sees it: tables, hooks, and the order in which things come up and go down. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "services/mailbox/replica.h"
@@ -32,10 +31,6 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
         return conf_refuse(c, "topic_policies", out_err, "%s", why);
     if (mailbox_quotas_set(NULL, (const char *const *)cfg->quotas.v, cfg->quotas.n, why) != ERR_OK)
         return conf_refuse(c, "quotas", out_err, "%s", why);
-    if (cfg->ready_shards == 0) {
-        long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-        cfg->ready_shards = cpus < 1 ? 1 : cpus > 8 ? 8 : (uint64_t)cpus;
-    }
     if (cfg->visibility_ms_min > cfg->default_visibility || cfg->default_visibility > cfg->visibility_max)
         return conf_refuse(c, "default_visibility", out_err,
                            "must lie between visibility_ms_min and visibility_max");
@@ -92,8 +87,7 @@ static enum err open_in_parallel(struct mailbox *mb) RT_BLOCKS
 {
     struct opening o = {.mb = mb};
     struct os_thread helper[MAILBOX_SHARDS_MAX];
-    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-    unsigned n = cpus < 1 ? 1 : (unsigned)cpus, started = 0;
+    unsigned n = os_cpus(), started = 0;
     if (n > mb->shards)
         n = mb->shards;
     while (started + 1 < n && os_thread_start(&helper[started], "mbx-open", open_some, &o) == ERR_OK)
@@ -107,9 +101,10 @@ static enum err open_in_parallel(struct mailbox *mb) RT_BLOCKS
 static enum err open_lanes(struct mailbox *mb) RT_BLOCKS
 {
     int64_t began = clock_mono_ns(mb->clock);
-    mb->lanes = calloc(mb->shards, sizeof *mb->lanes);
+    mb->lanes = calloc(MAILBOX_SHARDS_MAX, sizeof *mb->lanes); /* untouched ones take no memory */
     if (!mb->lanes)
         return ERR_NO_MEMORY;
+    mb->lanes_made = mb->shards;
     enum err e = ERR_OK;
     for (uint16_t i = 0; mb->replica && e == ERR_OK && i < mb->shards; i++) {
         e = mailbox_lane_init(mb, &mb->lanes[i], i);
@@ -160,6 +155,7 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
     const struct mailbox_config *cfg = mailbox_config(mb);
     struct mailbox_layout layout = mailbox_layout_in(svc_amnesia(s) ? cfg->amnesia_bytes : UINT64_MAX, cfg);
     mb->segment_bytes = layout.segment_bytes;
+    mb->workers = mailbox_shards_at_first(cfg);
     if (e == ERR_OK)
         e = mailbox_files_open(mb, svc_data_dir(s), layout.shards);
     if (e == ERR_OK)
@@ -184,6 +180,7 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
     mb->cause_shards = obs_health_add(svc_health(s), "shards", OBS_HARD);
     mb->cause_scanner = obs_health_add(svc_health(s), "scanner", OBS_HARD);
     mb->cause_storage = obs_health_add(svc_health(s), "storage", OBS_HARD);
+    mb->cause_rebalancing = obs_health_add(svc_health(s), "rebalancing", OBS_HARD);
     mb->cause_saturated = obs_health_add(svc_health(s), "saturation", OBS_SOFT);
     if (mb->replica)
         mb->cause_replica = obs_health_add(svc_health(s), "replica", OBS_HARD);
@@ -221,7 +218,7 @@ static void drain_step(struct svc *s, void *state, int step)
     (void)s;
     if (step == 1)
         atomic_store(&mb->draining, true);
-    for (uint16_t i = 0; step == 2 && i < mb->shards; i++)
+    for (uint16_t i = 0; step == 2 && i < mb->lanes_made; i++)
         rt_chan_close(mb->lanes[i].work);
     if (step == 3)
         rt_chan_close(mb->reproc);
@@ -243,6 +240,7 @@ static void readiness(struct svc *s, void *state)
     }
     obs_health_set(h, mb->cause_shards, shards);
     obs_health_set(h, mb->cause_storage, storage);
+    obs_health_set(h, mb->cause_rebalancing, !atomic_load(&mb->rebalancing));
     obs_health_set(h, mb->cause_saturated, calm);
     if (mb->replica)
         obs_health_set(h, mb->cause_replica, mailbox_replica_in_touch(mb));
@@ -296,10 +294,11 @@ static void close_service(struct svc *s, void *state) RT_BLOCKS
     bool orderly = mb->lanes != NULL && atomic_load(&mb->draining) &&
                    !mb->replica; /* then PostgreSQL knows the ends */
     for (uint16_t i = 0; orderly && i < mb->shards; i++)
-        orderly = !atomic_load(&mb->lanes[i].readonly) && mb->lanes[i].shard.group.n == 0;
+        orderly =
+            mb->lanes[i].loaded && !atomic_load(&mb->lanes[i].readonly) && mb->lanes[i].shard.group.n == 0;
     if (orderly && mailbox_files_clean(mb, svc_data_dir(s)) != ERR_OK)
         obs_log(svc_log(s), OBS_WARN, "clean_not_written", OBS_END);
-    for (uint16_t i = 0; mb->lanes && i < mb->shards; i++)
+    for (uint16_t i = 0; mb->lanes && i < mb->lanes_made; i++)
         mailbox_lane_close(&mb->lanes[i]);
     if (mb->reproc)
         rt_chan_destroy(mb->reproc, NULL, NULL);

@@ -60,7 +60,7 @@ static enum err take_record(struct mailbox_repair *r, uint32_t no, uint64_t at,
                             const struct mailbox_rec *rec)
 {
     struct mailbox_replay_at where = {no, at, true, r->now.wall_ms};
-    enum err e = mailbox_replay_record(r->shard, rec, &where, NULL);
+    enum err e = mailbox_replay_record(r->shard, rec, &where, r->cfg.routing);
     if (e == ERR_CORRUPT) {
         r->report.orphans++;
         return ERR_OK;
@@ -166,7 +166,7 @@ static enum err take_index(struct mailbox_repair *r, uint32_t no) RT_BLOCKS
 {
     struct mailbox_idx_place at = {r->cfg.disk, r->old_dir, r->cfg.instance, r->cfg.shard};
     struct mailbox_idx_info x;
-    enum err e = mailbox_idx_load(&at, no, r->shard, NULL, r->now.wall_ms, &x);
+    enum err e = mailbox_idx_load(&at, no, r->shard, r->cfg.routing, r->now.wall_ms, &x);
     if (e == ERR_OK) {
         r->report.indexes++;
         r->next_group = x.last_group + 1;

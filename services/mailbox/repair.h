@@ -21,6 +21,7 @@ struct mailbox_repair_config {
     struct store_disk *disk;
     const char *dir; /* of the mailbox: META is in it */
     const uint8_t *instance;
+    const uint16_t *routing; /* buckets of other shards are left out */
     uint16_t shard;
     uint32_t segment_bytes;
     const struct clock *clock;

@@ -106,7 +106,7 @@ enum err mailbox_replica_open(struct mailbox *mb)
         !mailbox_files_made(mb, svc_data_dir(mb->svc))) { /* whoever is first founds it */
         char ours[STORE_LEASE_IDENTITY_MAX + 1];
         rng_secure(mb->instance, sizeof mb->instance);
-        mb->shards = (uint16_t)cfg->ready_shards;
+        mb->shards = mailbox_shards_at_first(cfg);
         identity_text(mb, ours);
         e = store_pg_lease_found(x->db, first, ours, in_time(x), &lease);
     }

@@ -141,7 +141,7 @@ enum err mailbox_rules_make(const struct mailbox_config *cfg, uint16_t shards, s
 struct mailbox_layout mailbox_layout_in(uint64_t bytes, const struct mailbox_config *cfg)
 {
     enum { LEAST = 4 << 20, FEWEST = 4, ENOUGH = 8 };
-    struct mailbox_layout x = {(uint16_t)cfg->ready_shards, (uint32_t)cfg->segment_bytes};
+    struct mailbox_layout x = {mailbox_shards_at_first(cfg), (uint32_t)cfg->segment_bytes};
     uint64_t shards = bytes / (FEWEST * LEAST);
     if (shards < x.shards)
         x.shards = shards < 1 ? 1 : (uint16_t)shards;

@@ -161,7 +161,7 @@ enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_messa
     it->in.corr_id = mailbox_call_corr_id(c);
     it->in.topic_hash = &it->topic_hash;
     it->in.payload = m->payload;
-    it->shard = mb->routing[mailbox_bucket(&it->topic_hash)];
+    it->shard = mailbox_route(mb, mailbox_bucket(&it->topic_hash));
     it->err = ERR_OK;
     return ERR_OK;
 }

@@ -41,7 +41,7 @@ void mailbox_settle_submit(struct mailbox_call *c, enum mailbox_job_kind kind)
     uint16_t job_of[MAILBOX_SHARDS_MAX];
     size_t n = 0;
     struct mailbox_job *jobs =
-        mailbox_call_jobs(c, c->mb->shards < c->settle.n ? c->mb->shards : c->settle.n);
+        mailbox_call_jobs(c, c->settle.n < MAILBOX_SHARDS_MAX ? c->settle.n : MAILBOX_SHARDS_MAX);
     if (!jobs) {
         mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
         return;
@@ -52,7 +52,7 @@ void mailbox_settle_submit(struct mailbox_call *c, enum mailbox_job_kind kind)
             continue;
         it->fence.covers = mailbox_call_covers;
         it->fence.ctx = c->cap;
-        uint16_t shard = c->mb->routing[mailbox_id_bucket(&it->fence.msg_id)];
+        uint16_t shard = mailbox_route(c->mb, mailbox_id_bucket(&it->fence.msg_id));
         if (!last[shard]) {
             job_of[shard] = (uint16_t)n;
             jobs[n].kind = kind;

@@ -89,6 +89,8 @@ void mailbox_get_shards(struct net_req *rq, void *ctx)
     for (uint16_t i = 0; i < mb->shards; i++)
         put_shard(&w, mb, &mb->lanes[i]);
     json_arr_end(&w);
+    json_put_bool(&w, "rebalancing",
+                  atomic_load(&mb->rebalancing)); /* after them: false says that they hold */
     json_obj_end(&w);
     mailbox_call_reply(c, 200, buf_bytes(&b));
     buf_fini(&b);

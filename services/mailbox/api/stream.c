@@ -138,8 +138,10 @@ static void on_timer(struct net_timer *t)
         close_stream(st, "draining");
     else if (atomic_load(&st->close_job.lane->readonly))
         close_stream(st, "safe_mode");
-    else if (!mailbox_presence_is_here(&st->close_job.lane->presence))
+    else if (c->mb->replica && !mailbox_presence_is_here(&st->close_job.lane->presence))
         close_stream(st, "moved");
+    else if (!atomic_load(&st->opened)) /* its worker let go of it, and may have the shard again by now */
+        close_stream(st, c->mb->replica ? "moved" : "rebalancing");
     if (!st->closing && now >= st->judge_at_ns) {
         struct auth_want want = {
             .op = STR("recv"), .topic = st->topic, .lacks = SVC_LACKS_ALL & ~AUTH_BIT(AUTH_CV_TOPIC)};

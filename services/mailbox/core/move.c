@@ -1,6 +1,6 @@
 /*
  * Moving: a live message is written again at the end of the journal so that the segment it came from can go, or at the end
- * of another shard's journal so that its bucket can.
+ * of another shard's journal so that its bucket can (the state there does not change: whoever opens that journal next has it).
  */
 #include "services/mailbox/core/shard_internal.h"
 
@@ -22,7 +22,8 @@ static void note_pending(struct mailbox_shard *s, uint32_t i, size_t at, size_t 
     s->pending[s->pending_n++] = (struct mailbox_pending){i, (uint32_t)at};
 }
 
-static void put_history(struct mailbox_shard *s, const struct mailbox_topic *t, uint32_t i)
+static void put_history(struct mailbox_shard *to, uint32_t topic_id, const struct mailbox_shard *s,
+                        uint32_t i)
 {
     const struct mailbox_entry *e = ENTRY(s, i);
     const struct mailbox_failures *h = mailbox_history_get(&s->history, i);
@@ -40,14 +41,35 @@ static void put_history(struct mailbox_shard *s, const struct mailbox_topic *t, 
         }
         if (!current && r.attempt == e->attempt)
             continue; /* two causes of one attempt: the last one says where it went */
-        mailbox_shard__wrote(s, mailbox_rec_put_fail(&s->group, t->id, &r), true);
+        mailbox_shard__wrote(to, mailbox_rec_put_fail(&to->group, topic_id, &r), true);
     }
+}
+
+/* The record of entry i of `s`, MOVE or DEDUP, at the end of the group of `to`; its history is put after it. */
+static void put_copy(struct mailbox_shard *to, uint32_t topic_id, const struct mailbox_shard *s, uint32_t i,
+                     const struct mailbox_rec *body)
+{
+    const struct mailbox_entry *e = ENTRY(s, i);
+    if (e->state != MAILBOX_DONE) {
+        struct mailbox_rec_move m = {e->attempt, e->tries, (uint8_t)e->state,
+                                     mailbox_shard_due_wall_ms(s, i)};
+        mailbox_shard__wrote(to, mailbox_rec_put_move(&to->group, topic_id, &m, &body->enq), true);
+        return;
+    }
+    bool dedup = body->type == MAILBOX_REC_DEDUP;
+    struct mailbox_rec_dedup d = {.digest = e->digest,
+                                  .msg_id = e->msg_id,
+                                  .topic_seq = e->topic_seq,
+                                  .ts_ms = mailbox_id_ts_ms(&e->msg_id),
+                                  .payload_hash = dedup ? body->dedup.payload_hash : body->enq.payload_hash,
+                                  .chain = dedup ? body->dedup.chain : body->enq.chain};
+    mailbox_shard__wrote(to, mailbox_rec_put_dedup(&to->group, topic_id, &d), true);
 }
 
 enum err mailbox_shard_reappend(struct mailbox_shard *s, struct mailbox_now now, uint32_t i,
                                 const struct mailbox_rec *body)
 {
-    struct mailbox_entry *e = ENTRY(s, i);
+    const struct mailbox_entry *e = ENTRY(s, i);
     struct mailbox_topic *t = mailbox_shard__topic(s, e);
     CHECK(!s->readonly && !mailbox_shard_group_full(s));
     s->now = now;
@@ -56,22 +78,10 @@ enum err mailbox_shard_reappend(struct mailbox_shard *s, struct mailbox_now now,
         return room;
     mailbox_shard__name_topic(s, t);
     size_t at = s->group.n;
-    if (e->state == MAILBOX_DONE) {
-        struct mailbox_rec_dedup d = {.digest = e->digest,
-                                      .msg_id = e->msg_id,
-                                      .topic_seq = e->topic_seq,
-                                      .ts_ms = mailbox_id_ts_ms(&e->msg_id)};
-        d.payload_hash =
-            body->type == MAILBOX_REC_DEDUP ? body->dedup.payload_hash : body->enq.payload_hash;
-        d.chain = body->type == MAILBOX_REC_DEDUP ? body->dedup.chain : body->enq.chain;
-        mailbox_shard__wrote(s, mailbox_rec_put_dedup(&s->group, t->id, &d), true);
-        note_pending(s, i, at, s->group.n - at);
-        return ERR_OK;
-    }
-    struct mailbox_rec_move m = {e->attempt, e->tries, (uint8_t)e->state, mailbox_shard_due_wall_ms(s, i)};
-    mailbox_shard__wrote(s, mailbox_rec_put_move(&s->group, t->id, &m, &body->enq), true);
+    put_copy(s, t->id, s, i, body);
     note_pending(s, i, at, s->group.n - at);
-    put_history(s, t, i);
+    if (e->state != MAILBOX_DONE)
+        put_history(s, t->id, s, i);
     return ERR_OK;
 }
 
@@ -82,23 +92,23 @@ void mailbox_shard_reappend_topic(struct mailbox_shard *s, struct mailbox_topic 
         mailbox_shard__name_topic(s, t);
 }
 
-void mailbox_shard_forget_foreign(struct mailbox_shard *s, const uint16_t *routing)
+void mailbox_shard_adopt_bucket(struct mailbox_shard *s, uint16_t bucket)
 {
-    for (uint32_t i = 1; i < s->slabs.used; i++) {
-        struct mailbox_entry *e = ENTRY(s, i);
-        if (e->state == MAILBOX_FREE || routing[mailbox_id_bucket(&e->msg_id)] == s->no)
-            continue;
-        if (e->state == MAILBOX_LEASED || e->state == MAILBOX_DELAYED)
-            mailbox_wheel_remove(&s->timers, i);
-        if (e->state == MAILBOX_DONE && !(e->flags & MAILBOX_F_GHOST) && e->due != INT64_MAX)
-            mailbox_wheel_remove(&s->forget, i);
-        mailbox_shard__free(s, i);
-    }
-    for (uint32_t k = 1; k < s->topics.slots; k++) {
-        struct mailbox_topic *t = s->topics.slot[k];
-        if (t && routing[t->bucket] != s->no) {
-            CHECK(!t->waiters && !t->dirty);
-            mailbox_topics_remove(&s->topics, t);
-        }
-    }
+    mailbox_shard__wrote(s, mailbox_rec_put_adopt(&s->group, bucket), true);
+}
+
+void mailbox_shard_adopt_topic(struct mailbox_shard *s, const struct mailbox_topic *t, uint32_t *id)
+{
+    if (*id == 0)
+        *id = s->topics.next_id++;
+    mailbox_shard__put_topic(s, *id, t);
+}
+
+void mailbox_shard_adopt(struct mailbox_shard *s, uint32_t topic_id, const struct mailbox_shard *from,
+                         uint32_t i, const struct mailbox_rec *body)
+{
+    CHECK(!s->readonly && !mailbox_shard_group_full(s));
+    put_copy(s, topic_id, from, i, body);
+    if (ENTRY(from, i)->state != MAILBOX_DONE)
+        put_history(s, topic_id, from, i);
 }

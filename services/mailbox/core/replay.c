@@ -334,6 +334,16 @@ static void replay_lease(struct mailbox_shard *s, const struct mailbox_rec_lease
     mailbox_shard__set_state(s, i, MAILBOX_READY);
 }
 
+void mailbox_replay_lease_held(struct mailbox_shard *s, const struct mailbox_lease_held *h)
+{
+    uint32_t i = mailbox_index_find(&s->by_id, h->msg_id.b);
+    CHECK(s->replaying);
+    if (!i || ENTRY(s, i)->state != MAILBOX_READY || ENTRY(s, i)->attempt != h->attempt)
+        return;
+    ENTRY(s, i)->due = h->due_us;
+    mailbox_shard__set_state(s, i, MAILBOX_LEASED);
+}
+
 static void replay_adopt(struct mailbox_shard *s, const struct mailbox_rec *r)
 {
     uint8_t void_of[MAILBOX_BUCKETS / 8] = {0};
@@ -442,8 +452,10 @@ static void queue_up(struct mailbox_shard *s, uint32_t i)
         else if (e->due != INT64_MAX)
             mailbox_wheel_add(&s->forget, i);
         break;
+    case MAILBOX_LEASED: /* held: its due is monotonic already */
+        mailbox_wheel_add(&s->timers, i);
+        break;
     case MAILBOX_FREE:
-    case MAILBOX_LEASED:
     case MAILBOX_STATES:
         UNREACHABLE();
     }

@@ -291,16 +291,21 @@ enum err mailbox_shard__pending_reserve(struct mailbox_shard *s)
     return ERR_OK;
 }
 
-void mailbox_shard__name_topic(struct mailbox_shard *s, struct mailbox_topic *t)
+void mailbox_shard__put_topic(struct mailbox_shard *s, uint32_t id, const struct mailbox_topic *t)
 {
     struct str tenant = mailbox_tenant_name(t->tenant);
     struct mailbox_rec_topic r = {
         t->chain_id,           t->created_ms,
         t->topic_seq,          t->chain,
         mailbox_topic_name(t), str_eq_c(tenant, MAILBOX_TENANT_DEFAULT) ? str_of("", 0) : tenant};
+    mailbox_shard__wrote(s, mailbox_rec_put_topic(&s->group, id, &r), true);
+}
+
+void mailbox_shard__name_topic(struct mailbox_shard *s, struct mailbox_topic *t)
+{
     if (t->scope == s->scope)
         return;
-    mailbox_shard__wrote(s, mailbox_rec_put_topic(&s->group, t->id, &r), true);
+    mailbox_shard__put_topic(s, t->id, t);
     t->scope = s->scope;
 }
 

@@ -313,6 +313,16 @@ NODISCARD enum err mailbox_shard_reappend(struct mailbox_shard *s, struct mailbo
 /* The topic's record again, unless it has one in a segment after `segment`. FLUSHED. */
 void mailbox_shard_reappend_topic(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t segment);
 
+/*
+ * A bucket that comes from another shard, into the group, as whoever replays this journal will find it: what was said about it before
+ * is void, then its topics, each under an id of this journal (0: it gets one), and their entries. A topic's record must stand before
+ * its entries in every group. The state does not change.
+ */
+void mailbox_shard_adopt_bucket(struct mailbox_shard *s, uint16_t bucket);
+void mailbox_shard_adopt_topic(struct mailbox_shard *s, const struct mailbox_topic *t, uint32_t *id);
+void mailbox_shard_adopt(struct mailbox_shard *s, uint32_t topic_id, const struct mailbox_shard *from,
+                         uint32_t entry, const struct mailbox_rec *body);
+
 /* ---- replay ---- */
 struct mailbox_replay_at {
     uint32_t segment;
@@ -344,7 +354,14 @@ NODISCARD enum err mailbox_replay_chain(struct mailbox_shard *s, uint32_t topic_
                                         const struct sha256 *chain);
 /* About so many messages will come: makes room for them at once. */
 NODISCARD enum err mailbox_replay_expect(struct mailbox_shard *s, uint64_t messages);
-/* Puts every entry into its queue; LEASED becomes READY, delays and windows run from now. */
+/* The process that read this journal before had leased a message and lives on: if it is still so, the lease goes on. */
+struct mailbox_lease_held {
+    struct uuid msg_id;
+    int64_t due_us;
+    uint16_t attempt;
+};
+void mailbox_replay_lease_held(struct mailbox_shard *s, const struct mailbox_lease_held *h);
+/* Puts every entry into its queue; LEASED became READY unless it is held, delays and windows run from now. */
 NODISCARD enum err mailbox_replay_end(struct mailbox_shard *s, struct mailbox_now now);
 /*
  * Salvage: replay that goes on over what is missing. A gap in a topic's numbers or links marks the topic harmed instead of ending the
@@ -360,7 +377,5 @@ void mailbox_salvage_witness(struct mailbox_shard *s, uint32_t topic_id, uint64_
 void mailbox_salvage_believe(struct mailbox_shard *s);
 uint32_t mailbox_salvage_harmed(struct mailbox_shard *s, uint32_t groups,
                                 void (*tell)(void *ctx, struct str topic), void *ctx);
-/* Drops topics and entries of buckets that routing gives to another shard (after a rebalance). */
-void mailbox_shard_forget_foreign(struct mailbox_shard *s, const uint16_t *routing);
 
 #endif

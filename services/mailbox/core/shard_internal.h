@@ -30,6 +30,8 @@ void mailbox_shard__to_done(struct mailbox_shard *s, uint32_t i, bool acked, boo
 void mailbox_shard__mark_dirty(struct mailbox_shard *s, struct mailbox_topic *t);
 void mailbox_shard__credit_back(struct mailbox_shard *s, uint32_t i);
 
+/* The topic's record, under this id. */
+void mailbox_shard__put_topic(struct mailbox_shard *s, uint32_t id, const struct mailbox_topic *t);
 /* Puts the topic's record into the group unless the scope has one. */
 void mailbox_shard__name_topic(struct mailbox_shard *s, struct mailbox_topic *t);
 

@@ -50,7 +50,7 @@ static void export_lane(struct mailbox *mb, struct mailbox_lane *l)
 static void export_all(struct mailbox *mb)
 {
     double waiters = 0, streams = 0, leases = 0, pressure = 0;
-    for (uint16_t i = 0; i < mb->shards; i++) {
+    for (uint16_t i = 0; i < mb->lanes_made; i++) {
         struct mailbox_lane *l = &mb->lanes[i];
         export_lane(mb, l);
         waiters += atomic_load(&l->waiters);

@@ -1,6 +1,7 @@
 /*
- * A shard that is not here, comes, or goes (replica.h): the worker's part. While it is not here, whatever reaches the queue is
- * refused with the place where it should go; nothing waits.
+ * A shard that is not here, comes, or goes: the worker's part. Either several nodes share the shards (replica.h): while it is not
+ * here, whatever reaches the queue is refused with the place where it should go. Or their number changes (change.c): then it is
+ * refused for a while, and the leases that are out are remembered and put back. Nothing waits.
  */
 #include <stdlib.h>
 
@@ -13,8 +14,10 @@ static void refuse(struct mailbox_job *j)
 {
     if (j->kind == MAILBOX_JOB_STREAM_CLOSE || j->kind == MAILBOX_JOB_RELEASE)
         mailbox_job_done(j); /* its stream was let go of, its leases ended with the state */
-    else
+    else if (j->lane->mb->replica)
         mailbox_worker__refuse(j, ERR_NOT_OWNER, MAILBOX_WHY_ELSEWHERE);
+    else
+        mailbox_worker__refuse(j, ERR_BUSY, MAILBOX_WHY_REBALANCING);
 }
 
 /* ERR_CLOSED: there will be no more. */
@@ -31,9 +34,42 @@ static enum err refuse_all(struct mailbox_lane *l, int64_t wait_us) RT_BLOCKS
     return e == ERR_CLOSED || e == ERR_CANCELED ? e : ERR_OK;
 }
 
+/* ---- leases, over a change of the number of shards ---- */
+
+static bool remember_leases(struct mailbox_lane *l)
+{
+    const struct mailbox_shard *s = &l->shard;
+    uint32_t n = 0, want = s->count[MAILBOX_LEASED];
+    struct mailbox_lease_held *held = malloc((want + 1) * sizeof *held);
+    if (!held)
+        return false;
+    for (uint32_t i = 1; n < want && i < s->slabs.used; i++) {
+        const struct mailbox_entry *e = mailbox_shard_entry(s, i);
+        if (e->state == MAILBOX_LEASED)
+            held[n++] = (struct mailbox_lease_held){e->msg_id, e->due, e->attempt};
+    }
+    free(l->leases_held);
+    l->leases_held = held;
+    l->leases_held_n = n;
+    return true;
+}
+
+/* Each may have been any shard's before. */
+static enum err put_leases_back(void *ctx, struct mailbox_log *g)
+{
+    struct mailbox *mb = ctx;
+    for (uint16_t k = 0; k < mb->lanes_made; k++)
+        for (uint32_t i = 0; i < mb->lanes[k].leases_held_n; i++)
+            mailbox_replay_lease_held(g->shard, &mb->lanes[k].leases_held[i]);
+    return ERR_OK;
+}
+
+/* ---- coming and going ---- */
+
 static void arrive(struct mailbox_lane *l) RT_BLOCKS
 {
-    enum err e = mailbox_replica_load(l);
+    struct mailbox_log_config alone = {.catch_up = put_leases_back, .catch_up_ctx = l->mb};
+    enum err e = l->mb->replica ? mailbox_replica_load(l) : mailbox_lane_load(l, &alone);
     if (e == ERR_OK && !mailbox_presence_is_lost(&l->presence)) {
         atomic_fetch_add(&l->incarnation, 1);
         mailbox_worker__publish(l);
@@ -61,7 +97,10 @@ static void let_go(struct mailbox_lane *l) RT_BLOCKS
         refuse(j);
     }
     mailbox_worker__commit(l, mailbox_now(l->mb), true);
-    mailbox_worker__refuse_waiting(l, ERR_NOT_OWNER, MAILBOX_WHY_ELSEWHERE);
+    if (l->mb->replica)
+        mailbox_worker__refuse_waiting(l, ERR_NOT_OWNER, MAILBOX_WHY_ELSEWHERE);
+    else
+        mailbox_worker__refuse_waiting(l, ERR_BUSY, MAILBOX_WHY_REBALANCING);
     mailbox_worker__end_parked(l, INT64_MAX);
     while (l->streams) {
         struct mailbox_stream *st = l->streams;
@@ -70,9 +109,24 @@ static void let_go(struct mailbox_lane *l) RT_BLOCKS
     }
 }
 
+/* Settlements that were answered must not go with the memory: what found no room is written to a segment made for it. */
+static bool written(struct mailbox_lane *l) RT_BLOCKS
+{
+    struct store_journal *j = l->log.journal;
+    if (l->shard.group.n == 0 || l->shard.readonly)
+        return true;
+    if (store_journal_adopt_spares(j) != ERR_OK ||
+        (store_journal_wants_spare(j) && store_journal_prepare_spare(j) != ERR_OK))
+        return false;
+    mailbox_worker__commit(l, mailbox_now(l->mb), true);
+    return l->shard.group.n == 0 || l->shard.readonly;
+}
+
 static void depart(struct mailbox_lane *l) RT_BLOCKS
 {
     let_go(l);
+    if (!l->mb->replica && (!written(l) || !remember_leases(l)))
+        return; /* once more, then */
     if (!mailbox_presence_unread(&l->presence))
         return; /* somebody reads from its journal; soon */
     mailbox_worker__tell_events(l);

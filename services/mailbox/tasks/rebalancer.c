@@ -353,6 +353,7 @@ enum err mailbox_rebalancer_run(struct rt_task *self, void *arg)
     for (unsigned turn = 0;
          rt_task_sleep(self, deadline_in_ms(EVERY_MS)) == ERR_OK && !rt_task_stopping(self); turn++) {
         look_after_spares(mb);
+        mailbox_change_look(mb, self);
         for (uint16_t i = 0; i < mb->shards; i++)
             look_after(mb, &mb->lanes[i], turn % KEEP_EVERY == 0, self);
         if (turn % KEEP_EVERY == 0)

@@ -29,10 +29,11 @@ static void answered(struct mailbox_job *j)
         return; /* nobody waits any more; the asker left the memory to us, and the process is ending */
 }
 
-/* Sends the job and waits; Busy is met with full jitter. */
-static enum err ask(struct ask *a, struct rt_task *self, struct rng *rng) RT_BLOCKS
+/* Sends the job to the topic's shard and waits; Busy is met with full jitter. */
+static enum err ask_once(struct ask *a, struct mailbox_operator *op, struct rt_task *self,
+                         struct rng *rng) RT_BLOCKS
 {
-    struct mailbox_lane *l = a->job.lane;
+    struct mailbox *mb = op->lane->mb;
     enum mailbox_why why;
     int64_t most = 5;
     void *value;
@@ -40,16 +41,19 @@ static enum err ask(struct ask *a, struct rt_task *self, struct rng *rng) RT_BLO
     a->job.magic = MAILBOX_JOB_MAGIC;
     a->job.done = answered;
     a->job.arg = a;
+    a->job.err = ERR_OK;
+    a->job.lane = op->lane = mailbox_lane_of(mb, mailbox_bucket(&op->topic_hash));
     while (mailbox_submit(&a->job, true, &why) != ERR_OK) {
         if (why == MAILBOX_WHY_DRAINING)
             return ERR_DRAINING;
         if (why == MAILBOX_WHY_ELSEWHERE)
             return ERR_NOT_OWNER;
-        obs_counter_inc(OBS_COUNTER_OF(l->mb->m[MAILBOX_M_backoff_retries],
+        obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_backoff_retries],
                                        a->job.kind == MAILBOX_JOB_PURGE ? "purge" : "reprocess"));
         if (rt_task_sleep(self, deadline_in_ms((int64_t)rng_below(rng, (uint64_t)most + 1))) != ERR_OK)
             return ERR_DRAINING;
         most = most < 500 ? most * 2 : 500;
+        a->job.lane = op->lane = mailbox_lane_of(mb, mailbox_bucket(&op->topic_hash));
     }
     for (;;) {
         enum err e = rt_oneshot_recv(&a->answer, deadline_in_ms(ANSWER_MS), &value);
@@ -61,6 +65,17 @@ static enum err ask(struct ask *a, struct rt_task *self, struct rng *rng) RT_BLO
     }
     rt_oneshot_fini(&a->answer);
     return a->job.err;
+}
+
+/* A job that met the number of shards changing is sent again, to where the topic is then. */
+static enum err ask(struct ask *a, struct mailbox_operator *op, struct rt_task *self,
+                    struct rng *rng) RT_BLOCKS
+{
+    enum err e;
+    do {
+        e = ask_once(a, op, self, rng);
+    } while (e == ERR_BUSY && a->job.why == MAILBOX_WHY_REBALANCING);
+    return e;
 }
 
 /* ---- reading the journal ---- */
@@ -166,9 +181,8 @@ static enum err page(struct mailbox_operator *op, struct mailbox_dlq *q, struct 
     if (!a)
         return ERR_NO_MEMORY;
     a->job.kind = MAILBOX_JOB_DLQ_PAGE;
-    a->job.lane = op->lane;
     a->job.dlq = q;
-    enum err e = ask(a, self, rng);
+    enum err e = ask(a, op, self, rng);
     if (e != ERR_CANCELED)
         free(a);
     return e;
@@ -218,13 +232,13 @@ static enum err move(struct mailbox_operator *op, enum mailbox_job_kind kind, co
         free(q);
         return ERR_NO_MEMORY;
     }
+    q->topic_hash = op->topic_hash;
     q->ids = ids;
     q->ids_n = n;
     q->delay_ms = op->delay_ms;
     a->job.kind = kind;
-    a->job.lane = op->lane;
     a->job.dlq = q;
-    enum err e = ask(a, self, rng);
+    enum err e = ask(a, op, self, rng);
     if (e == ERR_CANCELED)
         return e;
     *out_moved += q->moved;
@@ -400,9 +414,8 @@ static enum err topic_info(struct mailbox_operator *op, struct mailbox_topic_inf
     *q = (struct mailbox_topics_query){
         .exact = str_of(op->topic, op->topic_len), .exact_hash = op->topic_hash, .limit = 1, .got = info};
     a->job.kind = MAILBOX_JOB_TOPICS;
-    a->job.lane = op->lane;
     a->job.topics = q;
-    enum err e = ask(a, self, rng);
+    enum err e = ask(a, op, self, rng);
     if (e == ERR_CANCELED)
         return e;
     if (e == ERR_OK && q->n == 0)
@@ -434,7 +447,9 @@ static void chain(struct mailbox_operator *op, struct rt_task *self, struct rng 
         struct chain_walk c = {
             .op = op, .self = self, .topic_id = info->topic_id, .next = op->from, .w = &lw};
         bool here = mailbox_presence_pin(&op->lane->presence);
-        enum err e = here ? store_journal_replay(op->lane->log.journal, 1, walk_frame, &c) : ERR_NOT_OWNER;
+        enum err e = here ? store_journal_replay(op->lane->log.journal, 1, walk_frame, &c)
+                     : op->lane->mb->replica ? ERR_NOT_OWNER
+                                             : ERR_BUSY;
         if (here)
             mailbox_presence_unpin(&op->lane->presence);
         json_arr_end(&lw);

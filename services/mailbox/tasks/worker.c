@@ -21,6 +21,7 @@
 enum {
     IDLE_WAIT_MS = 250,
     SHARED_WAIT_MS = 2,
+    SPARE_WAIT_MS = 250,
     RETENTION_TOPICS_PER_S = 1000,
     SEND_AHEAD = 8,
     SLOT_LOOK_US = 1000
@@ -102,12 +103,50 @@ static bool writable(struct mailbox_lane *l)
     return fits;
 }
 
+/* A job that was on its way while the number of shards changed may have come to the wrong one. */
+static bool owned(const struct mailbox_lane *l, const struct mailbox_job *j)
+{
+    const uint16_t *of = l->mb->routing.of;
+    switch (j->kind) {
+    case MAILBOX_JOB_SEND:
+        for (const struct mailbox_send_item *it = j->send; it; it = it->next)
+            if (of[mailbox_bucket(&it->topic_hash)] != l->no)
+                return false;
+        return true;
+    case MAILBOX_JOB_ACK:
+    case MAILBOX_JOB_NACK:
+    case MAILBOX_JOB_EXTEND:
+        for (const struct mailbox_settle_item *it = j->settle; it; it = it->next)
+            if (of[mailbox_id_bucket(&it->fence.msg_id)] != l->no)
+                return false;
+        return true;
+    case MAILBOX_JOB_RECV:
+        return of[mailbox_bucket(&j->recv->topic_hash)] == l->no;
+    case MAILBOX_JOB_STREAM:
+        return of[mailbox_bucket(&j->stream->topic_hash)] == l->no;
+    case MAILBOX_JOB_DLQ_PAGE:
+    case MAILBOX_JOB_REPROCESS:
+    case MAILBOX_JOB_PURGE:
+        return of[mailbox_bucket(&j->dlq->topic_hash)] == l->no;
+    case MAILBOX_JOB_TOPICS:
+        return j->topics->exact.n == 0 || of[mailbox_bucket(&j->topics->exact_hash)] == l->no;
+    case MAILBOX_JOB_RELEASE: /* what is not here is not found */
+    case MAILBOX_JOB_STREAM_CLOSE:
+        return true;
+    }
+    return true;
+}
+
 static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j)
 {
     uint32_t share =
         (uint32_t)(mailbox_config(l->mb)->shard_capacity * mailbox_config(l->mb)->topic_share / 100);
     CHECK(j->magic == MAILBOX_JOB_MAGIC && j->lane == l);
     j->taken_ns = now.mono_us * 1000;
+    if (!owned(l, j)) {
+        mailbox_worker__refuse(j, ERR_BUSY, MAILBOX_WHY_REBALANCING);
+        return;
+    }
     switch (j->kind) {
     case MAILBOX_JOB_ACK:
     case MAILBOX_JOB_NACK:
@@ -379,6 +418,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
         return e;
     if (e != ERR_OK)
         n = 0;
+    l->worked = n > 0;
     if (rt_chan_try_recv_batch(l->requeue, ticks, 64, &ticks_n) != ERR_OK)
         ticks_n = 0; /* ticks only wake: the wheel knows what is due */
 
@@ -432,20 +472,23 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
 enum err mailbox_worker_run(struct rt_task *self, void *arg)
 {
     struct mailbox *mb = arg;
-    unsigned workers = (unsigned)mailbox_config(mb)->ready_shards, index = rt_task_index(self);
-    bool shared = mb->shards > workers; /* made with more shards than workers now: each serves several */
-    bool open = true;
-    while (index >= mb->shards) /* made with fewer shards than there are workers now: nothing to do */
-        if (rt_task_sleep(self, deadline_in_ms(1000)) != ERR_OK || rt_task_stopping(self))
+    unsigned index = rt_task_index(self);
+    bool open = true, busy = false;
+    while (index >= mb->lanes_made) /* fewer shards than workers: nothing to do, for now */
+        if (rt_task_sleep(self, deadline_in_ms(SPARE_WAIT_MS)) != ERR_OK || rt_task_stopping(self))
             return ERR_OK;
     while (open) {
-        open = false;
-        for (unsigned i = index; i < mb->shards; i += workers) {
-            enum err e = turn(&mb->lanes[i], shared ? SHARED_WAIT_MS * 1000 : INT64_MAX);
+        bool shared = mb->lanes_made > mb->workers; /* more shards than workers: each serves several */
+        int64_t wait_us = !shared ? INT64_MAX : busy ? 0 : SHARED_WAIT_MS * 1000;
+        open = busy = false;
+        for (unsigned i = index; i < mb->lanes_made; i += mb->workers) {
+            mb->lanes[i].worked = false;
+            enum err e = turn(&mb->lanes[i], wait_us);
             rt_task_beat(self);
             if (e == ERR_CANCELED)
                 return e; /* what was taken lies in the lane; the next worker goes on */
             open = open || e == ERR_OK;
+            busy = busy || mb->lanes[i].worked;
         }
     }
     return ERR_OK;
