@@ -100,7 +100,7 @@ int rewarder_shadow_run(struct cmd_ctx *ctx, int argc, char **argv)
     if (status == CMD_OK && !candidate)
         status = cmd_fail(ctx, CMD_FAILED, "%s, line %d: %s", file, why.line, why.text);
     buf_fini(&policy);
-    if (status == CMD_OK && strncmp(inputs, "sha256:", 7)) {
+    if (status == CMD_OK && strncmp(inputs, "sha256:", 7) != 0) {
         status = rewarder_put_file(ctx, inputs, cid, true);
         inputs = cid;
     }

@@ -52,7 +52,7 @@ static bool parse_payouts(struct verify_run *r)
     const uint8_t *p = r->payouts.p;
     size_t n = r->payouts.n;
     struct sha256 sum;
-    if (n < 160 || memcmp(p, "RONPAY01", 8))
+    if (n < 160 || memcmp(p, "RONPAY01", 8) != 0)
         return false;
     r->dims = be32_get(p + 8);
     r->salt_n = be32_get(p + 12);
@@ -67,10 +67,10 @@ static bool parse_payouts(struct verify_run *r)
     if (heap + 32 > n)
         return false;
     sha256_of(p, n - 32, &sum);
-    if (memcmp(sum.b, p + n - 32, 32))
+    if (memcmp(sum.b, p + n - 32, 32) != 0)
         return false;
     for (unsigned d = 0; d < r->dims; d++)
-        memcpy(r->dim[d], p + 128 + 32u * d, 32);
+        memcpy(r->dim[d], p + 128 + (size_t)32 * d, 32);
     r->row = calloc(r->rows + 1, sizeof *r->row);
     uint64_t expect = 0;
     for (uint64_t i = 0; r->row && i < r->rows; i++, at += stride) {
@@ -84,7 +84,7 @@ static bool parse_payouts(struct verify_run *r)
         w->flags = p[at + 45];
         w->account = (struct str){(const char *)p + heap + offset, p[at + 44]};
         for (unsigned d = 0; d < r->dims; d++)
-            w->usage[d] = be64_get(p + at + 48 + 8 * d);
+            w->usage[d] = be64_get(p + at + 48 + (size_t)8 * d);
         expect += w->account.n;
     }
     return r->row && heap + expect == n - 32;
@@ -148,7 +148,7 @@ static int check_digest(struct cmd_ctx *ctx, const struct verify_run *r)
     }
     sha256_final(&h, &got);
     sha256_format(&got, text);
-    if (strcmp(text, verify_text(json_object_get(r->root, "inputs"), "digest")))
+    if (strcmp(text, verify_text(json_object_get(r->root, "inputs"), "digest")) != 0)
         return verify_mismatch(ctx, "the rows in payouts.bin are not the inputs the manifest names");
     return CMD_OK;
 }
@@ -221,7 +221,8 @@ static int check_tree(struct cmd_ctx *ctx, const struct verify_run *r)
     }
     free(nodes);
     sha256_format(&root, text);
-    if (!ok || strcmp(text, verify_text(c, "root")) || sum != verify_amount(c, "sum") || sum != r->pool)
+    if (!ok || strcmp(text, verify_text(c, "root")) != 0 || sum != verify_amount(c, "sum") ||
+        sum != r->pool)
         return verify_mismatch(ctx, "the tree over the payouts does not have the committed root and sum");
     return CMD_OK;
 }
@@ -289,13 +290,13 @@ static int check_manifest(struct cmd_ctx *ctx, const struct verify_run *r, const
         return verify_mismatch(ctx, "run.json is not in canonical form");
     sha256_of(r->payouts.p, r->payouts.n, &h);
     sha256_format(&h, text);
-    if (strcmp(text, verify_text(json_object_get(r->root, "files"), "payouts.bin")))
+    if (strcmp(text, verify_text(json_object_get(r->root, "files"), "payouts.bin")) != 0)
         return verify_mismatch(ctx, "payouts.bin is not the file the manifest names");
     char *policy = json_dumps(json_object_get(r->root, "policy"), JSON_COMPACT | JSON_SORT_KEYS);
     sha256_of(policy, policy ? strlen(policy) : 0, &h);
     free(policy);
     sha256_format(&h, text);
-    if (strcmp(text, verify_text(r->root, "policy_hash")))
+    if (strcmp(text, verify_text(r->root, "policy_hash")) != 0)
         return verify_mismatch(ctx, "policy_hash is not the hash of the policy");
     if (verify_amount(json_object_get(r->root, "pool"), "amount") != r->pool)
         return verify_mismatch(ctx, "the pool of the manifest is not that of the table");
@@ -404,7 +405,7 @@ int rewarder_check_proof_run(struct cmd_ctx *ctx, int argc, char **argv)
         bool ok = climb(proof, &node);
         memcpy(h.b, node.b, 32);
         sha256_format(&h, root);
-        if (!ok || strcmp(root, verify_text(c, "root")) ||
+        if (!ok || strcmp(root, verify_text(c, "root")) != 0 ||
             be128_get(node.b + 32) != verify_amount(c, "sum"))
             status = verify_mismatch(
                 ctx, "the path does not lead from this payout to the committed root and sum");
