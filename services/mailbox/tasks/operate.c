@@ -59,6 +59,22 @@ static void dlq_page(struct mailbox_lane *l, struct mailbox_dlq *q)
     }
 }
 
+/* An id says which shard, a capability which topic: what is another topic's is as good as not there. */
+static void move_dead(struct mailbox_lane *l, struct mailbox_now now, enum mailbox_job_kind kind,
+                      struct mailbox_dlq *q)
+{
+    struct mailbox_shard *s = &l->shard;
+    const struct mailbox_topic *t = mailbox_topics_find(&s->topics, &q->topic_hash, q->topic);
+    for (uint32_t k = 0; k < q->ids_n; k++) {
+        uint32_t i = mailbox_shard_find(s, &q->ids[k]);
+        if (!i || mailbox_shard_topic_of(s, i) != t)
+            continue;
+        enum err e = kind == MAILBOX_JOB_PURGE ? mailbox_shard_purge(s, now, &q->ids[k])
+                                               : mailbox_shard_reprocess(s, now, &q->ids[k], q->delay_ms);
+        q->moved += e == ERR_OK;
+    }
+}
+
 static void fill_topic(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_topic *t,
                        struct mailbox_topic_info *o)
 {
@@ -115,13 +131,8 @@ void mailbox_worker__operate(struct mailbox_lane *l, struct mailbox_now now, str
         dlq_page(l, j->dlq);
         break;
     case MAILBOX_JOB_REPROCESS:
-        for (uint32_t i = 0; i < j->dlq->ids_n; i++)
-            j->dlq->moved +=
-                mailbox_shard_reprocess(&l->shard, now, &j->dlq->ids[i], j->dlq->delay_ms) == ERR_OK;
-        break;
     case MAILBOX_JOB_PURGE:
-        for (uint32_t i = 0; i < j->dlq->ids_n; i++)
-            j->dlq->moved += mailbox_shard_purge(&l->shard, now, &j->dlq->ids[i]) == ERR_OK;
+        move_dead(l, now, j->kind, j->dlq);
         break;
     case MAILBOX_JOB_TOPICS:
         list_topics(l, now, j->topics);

@@ -232,6 +232,7 @@ static enum err move(struct mailbox_operator *op, enum mailbox_job_kind kind, co
         free(q);
         return ERR_NO_MEMORY;
     }
+    q->topic = str_of(op->topic, op->topic_len);
     q->topic_hash = op->topic_hash;
     q->ids = ids;
     q->ids_n = n;
