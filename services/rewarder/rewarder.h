@@ -76,8 +76,8 @@ struct rewarder {
     bool own_ledger; /* opened by us: its I/O runs in our task ledger_io */
     struct rt_breaker ledger_breaker, accounting_breaker;
     struct rewarder_settler *settler; /* the emitter's */
-    struct rewarder_settler
-        *readers[REWARDER_WORKERS_MAX]; /* each worker's own, for balances and look-ups */
+    /* each worker's own, for balances and look-ups */
+    struct rewarder_settler *readers[REWARDER_WORKERS_MAX];
     struct rewarder_keys keys;
     atomic_ullong memory_used; /* charged to computations; relaxed */
     atomic_ullong spool_used;  /* bytes of uploads in flight; relaxed */

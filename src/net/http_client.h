@@ -68,9 +68,8 @@ struct net_http_request {
     const char *const *headers; /* "Name: value", NULL-terminated; may be NULL */
     struct bytes body;
     struct deadline by;
-    int64_t connect_ms; /* for reaching the server; 0: the client's */
-    int64_t
-        stall_ms; /* a try that brings nothing of its answer for so long is over; 0: until the deadline */
+    int64_t connect_ms;  /* for reaching the server; 0: the client's */
+    int64_t stall_ms;    /* a try is over that brings nothing for so long; 0: at the deadline */
     size_t response_max; /* 0: NET_HTTP_RESPONSE_MAX */
     unsigned redirects;  /* to follow, 0 by default; https never goes to http */
     bool http_allowed;   /* false refuses http:// other than to loopback and Unix sockets */

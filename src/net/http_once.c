@@ -68,6 +68,7 @@ enum err net_http_once(const struct net_http_request *rq, const char *ca_file, n
     if (e == ERR_OK)
         await(loop, call, &o);
     net_http_client_destroy(c);
+    net_loop_once(loop, 0); /* closing the call left a message to the client, which goes now */
     net_loop_destroy(loop);
     return e;
 }
