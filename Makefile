@@ -64,7 +64,7 @@ bench:                ## side by side with the peers; ROW=name for one row
 	@tools/build release all bench
 	@bench/peers $(ROW)
 
-lint:                 ## layers, format, clang-tidy, cppcheck, shellcheck
+lint:                 ## layers, shell scripts, format; clang-tidy and cppcheck, which take long: tools/lint deep
 	@tools/setup check
 	@tools/lint
 

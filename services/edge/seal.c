@@ -69,18 +69,23 @@ static bool next_leaf(struct edge_seal *s, enum err *out_err)
     uint64_t high = s->root_next < p->dir.n ? p->dir.list[s->root_next].id : UINT64_MAX;
     if (entry->run) {
         below.list = malloc(sizeof *entry);
-        below.n = below.list ? 1 : 0;
-        if (below.list)
+        if (below.list) {
             *below.list = *entry;
-    } else
+            below.n = 1;
+        } else {
+            *out_err = ERR_NO_MEMORY;
+        }
+    } else {
         *out_err = edge_pmtiles_walk_leaf(&p->header, &limits, entry, high, edge_pack_read, p->file, &below,
                                           &fault);
+    }
     if (*out_err == ERR_OK) {
         free(s->list);
         s->list = below.list;
         s->n = below.n;
         s->next = 0;
-        qsort(s->list, s->n, sizeof *s->list, by_offset);
+        if (s->n > 1)
+            qsort(s->list, s->n, sizeof *s->list, by_offset);
     }
     return true;
 }

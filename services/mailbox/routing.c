@@ -54,7 +54,7 @@ enum err mailbox_routing_save(struct store_disk *d, const char *dir, const struc
     le32_put(p + 8, 1);
     le32_put(p + 12, r->shards);
     le64_put(p + 16, r->generation);
-    for (int b = 0; b < MAILBOX_BUCKETS; b++)
+    for (size_t b = 0; b < MAILBOX_BUCKETS; b++)
         le16_put(p + 24 + b * 2, r->of[b]);
     le32_put(p + ROUTING_BYTES - 4, crc32c(0, p, ROUTING_BYTES - 4));
     store_path_join(path, dir, "routing");
@@ -72,7 +72,7 @@ static enum err decode(struct bytes b, struct mailbox_routing *out)
         return ERR_CORRUPT;
     r.shards = (uint16_t)shards;
     r.generation = le64_get(b.p + 16);
-    for (int i = 0; i < MAILBOX_BUCKETS; i++) {
+    for (size_t i = 0; i < MAILBOX_BUCKETS; i++) {
         r.of[i] = le16_get(b.p + 24 + i * 2);
         if (r.of[i] >= shards)
             return ERR_CORRUPT;

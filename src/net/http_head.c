@@ -135,7 +135,7 @@ static void forwarded_read(struct net_req *rq)
     if (l->trusted_proxies_count == 0 || !trusted(l, rq->peer.addr))
         return;
     struct str s = known_value(rq, NET_HTTP_FORWARDED_FOR);
-    while (s.n) {
+    while (s.p && s.n) {
         const char *comma = memrchr(s.p, ',', s.n);
         struct str one = str_trim(comma ? (struct str){comma + 1, (size_t)(s.p + s.n - comma - 1)} : s);
         uint8_t addr[16];

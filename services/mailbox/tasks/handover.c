@@ -137,7 +137,9 @@ static void depart(struct mailbox_lane *l) RT_BLOCKS
 
 enum err mailbox_worker__elsewhere(struct mailbox_lane *l, int64_t wait_most_us)
 {
-    int64_t wait = AWAY_WAIT_MS * 1000 < wait_most_us ? AWAY_WAIT_MS * 1000 : wait_most_us;
+    int64_t wait = (int64_t)AWAY_WAIT_MS * 1000;
+    if (wait > wait_most_us)
+        wait = wait_most_us;
     enum mailbox_stage stage = mailbox_presence_stage(&l->presence);
     if (stage == MAILBOX_COMING)
         arrive(l);

@@ -380,7 +380,7 @@ static void housekeeping(struct mailbox_lane *l, struct mailbox_now now) RT_BLOC
 static int64_t wait_us(const struct mailbox_lane *l, struct mailbox_now now)
 {
     const struct mailbox_shard *s = &l->shard;
-    int64_t until = now.mono_us + IDLE_WAIT_MS * 1000, due = mailbox_shard_next_due(s);
+    int64_t until = now.mono_us + (int64_t)IDLE_WAIT_MS * 1000, due = mailbox_shard_next_due(s);
     if (l->fair.jobs || l->operators || l->unfinished || l->more_ticks || l->reclaim.busy)
         return 0;
     if (due <= now.mono_us) /* its slot has begun, and what is in it may be due in any of its 10 ms */
