@@ -14,8 +14,8 @@
 #include "base/check.h"
 #include "services/mailbox/idx.h"
 #include "services/mailbox/log.h"
-#include "store/disk_faulty.h"
 #include "store/file_replace.h"
+#include "world.h"
 
 enum { TOPICS = 3, IDS = 2048, SEGMENT = 4 << 20, PAYLOAD_MAX = 400 << 10 };
 #define DIR "/mb"
@@ -339,25 +339,11 @@ static bool keep_house(struct life *s) RT_BLOCKS
 
 static void life_init(struct life *s, uint64_t seed) RT_BLOCKS
 {
-    static const struct store_fault_plan none;
     memset(s, 0, sizeof *s);
     s->seed = seed;
-    rng_seed(&s->rng, seed);
-    clock_manual_init(&s->clock, INT64_C(1760292161000));
-    clock_manual_advance_ms(&s->clock, 1000);
-    assert_int_equal(store_disk_faulty(seed, &none, &s->disk), ERR_OK);
-    assert_int_equal(store_disk_mkdirs(s->disk, DIR), ERR_OK);
-    assert_int_equal(store_disk_sync_dir(s->disk, "/"), ERR_OK);
+    s->disk = world_begin(seed, DIR, &s->rng, &s->clock);
     rng_bytes(&s->rng, s->instance, 16);
-    s->rules = (struct mailbox_rules){.index_max = 4000,
-                                      .max_topics = 100,
-                                      .backoff_base_ms = 10,
-                                      .backoff_max_ms = 40,
-                                      .retention_ready_ms = 1000000,
-                                      .retention_dlq_ms = 1000000};
-    s->rules.policies.n = 1;
-    s->rules.policies.p[0] = (struct mailbox_policy){
-        .class_name = "default", .t_replay_ms = 200, .default_visibility_ms = 200, .max_attempts = 50};
+    s->rules = world_rules(200, 50);
     for (int t = 0; t < TOPICS; t++)
         mailbox_topic_hash(str_from_c(names[t]), &s->hash[t]);
     s->buffer = malloc(MAILBOX_REC_BYTES_MAX + 64);

@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "services/mailbox/core/trace.h"
 #include "services/mailbox/log.h"
-#include "store/disk_faulty.h"
+#include "world.h"
 
 enum { TOPICS = 3, KEYS = 12, IDS = 4096, LAZY_MS = 50, SEGMENT = 4 << 20, MAX_ATTEMPTS = 4 };
 #define DIR "/mb"
@@ -326,27 +326,11 @@ static bool pass_time(struct sim *s) RT_BLOCKS
 
 static void sim_init(struct sim *s, uint64_t seed) RT_BLOCKS
 {
-    static const struct store_fault_plan none;
     memset(s, 0, sizeof *s);
     s->seed = seed;
-    rng_seed(&s->rng, seed);
-    clock_manual_init(&s->clock, INT64_C(1760292161000));
-    clock_manual_advance_ms(&s->clock, 1000);
-    assert_int_equal(store_disk_faulty(seed, &none, &s->disk), ERR_OK);
-    assert_int_equal(store_disk_mkdirs(s->disk, DIR), ERR_OK);
-    assert_int_equal(store_disk_sync_dir(s->disk, "/"), ERR_OK);
+    s->disk = world_begin(seed, DIR, &s->rng, &s->clock);
     rng_bytes(&s->rng, s->instance, 16);
-    s->rules = (struct mailbox_rules){.index_max = 4000,
-                                      .max_topics = 100,
-                                      .backoff_base_ms = 10,
-                                      .backoff_max_ms = 40,
-                                      .retention_ready_ms = 1000000,
-                                      .retention_dlq_ms = 1000000};
-    s->rules.policies.n = 1;
-    s->rules.policies.p[0] = (struct mailbox_policy){.class_name = "default",
-                                                     .t_replay_ms = 300,
-                                                     .default_visibility_ms = 200,
-                                                     .max_attempts = MAX_ATTEMPTS};
+    s->rules = world_rules(300, MAX_ATTEMPTS);
     for (int t = 0; t < TOPICS; t++)
         mailbox_topic_hash(str_from_c(names[t]), &s->hash[t]);
     s->group = malloc(MAILBOX_GROUP_MEMORY);

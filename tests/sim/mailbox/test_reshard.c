@@ -16,8 +16,8 @@
 #include "services/mailbox/core/trace.h"
 #include "services/mailbox/idx.h"
 #include "services/mailbox/reshard.h"
-#include "store/disk_faulty.h"
 #include "store/file_replace.h"
+#include "world.h"
 
 enum {
     TOPICS = 12,
@@ -518,24 +518,9 @@ static void sim_init(struct sim *s, uint64_t seed, uint16_t shards) RT_BLOCKS
 {
     memset(s, 0, sizeof *s);
     s->seed = seed;
-    rng_seed(&s->rng, seed);
-    clock_manual_init(&s->clock, INT64_C(1760292161000));
-    clock_manual_advance_ms(&s->clock, 1000);
-    assert_int_equal(store_disk_faulty(seed, &none, &s->disk), ERR_OK);
-    assert_int_equal(store_disk_mkdirs(s->disk, DIR), ERR_OK);
-    assert_int_equal(store_disk_sync_dir(s->disk, "/"), ERR_OK);
+    s->disk = world_begin(seed, DIR, &s->rng, &s->clock);
     rng_bytes(&s->rng, s->instance, 16);
-    s->rules = (struct mailbox_rules){.index_max = 4000,
-                                      .max_topics = 100,
-                                      .backoff_base_ms = 10,
-                                      .backoff_max_ms = 40,
-                                      .retention_ready_ms = 1000000,
-                                      .retention_dlq_ms = 1000000};
-    s->rules.policies.n = 1;
-    s->rules.policies.p[0] = (struct mailbox_policy){.class_name = "default",
-                                                     .t_replay_ms = REPLAY_MS,
-                                                     .default_visibility_ms = 200,
-                                                     .max_attempts = MAX_ATTEMPTS};
+    s->rules = world_rules(REPLAY_MS, MAX_ATTEMPTS);
     for (int t = 0; t < TOPICS; t++) {
         snprintf(s->name[t], sizeof s->name[t], "t%d", t);
         mailbox_topic_hash(str_from_c(s->name[t]), &s->hash[t]);
