@@ -1,9 +1,9 @@
 /* Complete generations to disk. Never reads live state: what it writes was logged by the committer, value by value. */
 #include "base/check.h"
 #include "rt/task.h"
-#include "services/ledger/background.h"
 #include "services/ledger/checkpoint.h"
 #include "services/ledger/service.h"
+#include "svc/background.h"
 
 enum { RETRY_MS = 1000 };
 
@@ -51,8 +51,8 @@ enum err ledger_checkpointer_run(struct rt_task *self, void *arg)
     struct ledger *l = s->l;
     int64_t asked_ns = l->deps.clock->mono_ns(l->deps.clock->ctx);
     bool merging = !l->set.amnesia;
-    ledger_background_cpu();
-    ledger_background_io(true);
+    svc_background_cpu();
+    svc_background_io(true);
     for (;;) {
         void *item = NULL;
         enum err err = rt_task_canceled(self) ? ERR_CANCELED /* merging waits for nothing that would tell */

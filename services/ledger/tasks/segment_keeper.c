@@ -4,11 +4,11 @@
 
 #include "base/check.h"
 #include "rt/task.h"
-#include "services/ledger/background.h"
 #include "services/ledger/files.h"
 #include "services/ledger/segz.h"
 #include "services/ledger/service.h"
 #include "store/file_replace.h"
+#include "svc/background.h"
 
 enum { RETRY_MS = 50, LOOK_MS = 1000, PACE_MS = 100, SEGMENTS_MAX = 65536, KEEP_UNPACKED = 2 };
 
@@ -18,9 +18,9 @@ static bool keep_spare(struct ledger *l) RT_BLOCKS
     if (l->sink->journal == NULL || !store_journal_wants_spare(l->sink->journal) ||
         ledger_safe_cause(l) == CAUSE_IO_ERROR)
         return true;
-    ledger_background_io(false); /* writers will need it; nothing else here is for them */
+    svc_background_io(false); /* writers will need it; nothing else here is for them */
     enum err err = store_sink_prepare(l->sink);
-    ledger_background_io(true);
+    svc_background_io(true);
     bool pressure = err != ERR_OK;
     if (pressure != atomic_exchange(&l->disk_pressure, pressure)) {
         obs_gauge_set(obs_gauge(l->m[LEDGER_M_disk_pressure]), pressure ? 1 : 0);
@@ -144,8 +144,8 @@ enum err ledger_segment_keeper_run(struct rt_task *self, void *arg)
     struct ledger *l = s->l;
     struct keeper k = {0};
     int64_t look_ms = 0;
-    ledger_background_cpu();
-    ledger_background_io(true);
+    svc_background_cpu();
+    svc_background_io(true);
     while (!rt_task_stopping(self) && rest(l, deadline_in_ms(look_ms)) == ERR_OK) {
         rt_task_beat(self);
         look_ms = LOOK_MS;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "rt/os.h"
-#include "services/ledger/background.h"
+#include "svc/background.h"
 
 struct seen {
     int policy, io_on, io_off;
@@ -25,11 +25,11 @@ static int io_class(void)
 static void step_back(void *arg)
 {
     struct seen *s = arg;
-    ledger_background_cpu();
+    svc_background_cpu();
     s->policy = sched_getscheduler(0);
-    ledger_background_io(true);
+    svc_background_io(true);
     s->io_on = io_class();
-    ledger_background_io(false);
+    svc_background_io(false);
     s->io_off = io_class();
 }
 
