@@ -173,7 +173,7 @@ static int run_ingest(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 
 /* ---- offline ---- */
 
-static bool slurp(const char *path, struct buf *out)
+bool cmd_ledger_slurp(const char *path, struct buf *out)
 {
     FILE *f = fopen(path, "rb");
     char piece[4096];
@@ -223,65 +223,11 @@ static int run_verify(struct cmd_ctx *ctx, int argc, char **argv)
     if ((file == NULL) != (vkey == NULL))
         return cmd_fail(ctx, CMD_USAGE, "--checkpoint and --vkey belong together");
     buf_init(&note, 65536);
-    if (file != NULL && !slurp(file, &note))
+    if (file != NULL && !cmd_ledger_slurp(file, &note))
         return buf_fini(&note), cmd_fail(ctx, CMD_FAILED, "cannot read %s", file);
     int code = ledger_verify(argv[0], buf_str(&note), str_from_c(vkey), NULL, NULL, &r);
     buf_fini(&note);
     return cmd_ledger_report(ctx, argv[0], &r, code);
-}
-
-static const struct cmd_flag export_flags[] = {
-    {"from", CMD_VALUE, "SEQ", "first entry"},
-    {"to", CMD_VALUE, "SEQ", "last entry"},
-    {"out", CMD_VALUE, "FILE", "where to; default: standard output"},
-    {NULL, CMD_SWITCH, NULL, NULL},
-};
-
-struct export
-{
-    FILE *out;
-    int64_t from, to;
-};
-
-static void put_json(FILE *f, struct str s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] == '"' || s.p[i] == '\\')
-            fputc('\\', f);
-        fputc(s.p[i], f);
-    }
-}
-
-static void export_entry(void *ctx, uint64_t seq, struct str leaf, const struct sha256 *hash,
-                         struct str idem_id, struct str kid, uint64_t ledger_ms)
-{
-    struct export *e = ctx;
-    char text[SHA256_TEXT_CHARS];
-    if ((int64_t)seq < e->from || (int64_t)seq > e->to)
-        return;
-    sha256_format(hash, text);
-    fprintf(e->out, "{\"seq\":%llu,\"leaf\":\"", (unsigned long long)seq);
-    put_json(e->out, leaf);
-    fprintf(e->out, "\",\"leaf_hash\":\"%s\",\"idem_id\":\"", text);
-    put_json(e->out, idem_id);
-    fprintf(e->out, "\",\"kid\":\"");
-    put_json(e->out, kid);
-    fprintf(e->out, "\",\"ledger_ms\":%llu}\n", (unsigned long long)ledger_ms);
-}
-
-static int run_export(struct cmd_ctx *ctx, int argc, char **argv)
-{
-    (void)argc;
-    struct ledger_verify_report r;
-    const char *path = cmd_flag(ctx, "out", NULL);
-    struct export e = {path == NULL ? stdout : fopen(path, "w"), cmd_flag_int(ctx, "from", 1, 1, INT64_MAX),
-                       cmd_flag_int(ctx, "to", INT64_MAX, 1, INT64_MAX)};
-    if (e.out == NULL)
-        return cmd_fail(ctx, CMD_FAILED, "cannot write %s", path);
-    int code = ledger_verify(argv[0], (struct str){NULL, 0}, (struct str){NULL, 0}, export_entry, &e, &r);
-    if (e.out != stdout && fclose(e.out) != 0)
-        return cmd_fail(ctx, CMD_FAILED, "cannot write %s", path);
-    return code == 0 ? CMD_OK : cmd_ledger_report(ctx, argv[0], &r, code);
 }
 
 static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
@@ -331,7 +277,7 @@ static int prove_check(struct cmd_ctx *ctx, const char *file)
     if (vkey == NULL)
         return cmd_fail(ctx, CMD_USAGE, "--check needs --vkey");
     buf_init(&proof, 1 << 20);
-    if (!slurp(file, &proof))
+    if (!cmd_ledger_slurp(file, &proof))
         return buf_fini(&proof), cmd_fail(ctx, CMD_FAILED, "cannot read %s", file);
     enum err err = ledger_verify_proof(buf_str(&proof), str_from_c(vkey), &index, &size);
     buf_fini(&proof);
@@ -390,8 +336,9 @@ static const struct cmd commands[] = {
      prove_flags, 0, 0, run_prove},
     {"verify", "DIR", "check a ledger's files without trusting the ledger",
      "ron ledger verify ron-data/ledger", verify_flags, 1, 1, run_verify},
-    {"export", "DIR", "every entry as a line of JSON, verified on the way",
-     "ron ledger export ron-data/ledger --out entries.jsonl", export_flags, 1, 1, run_export},
+    {"export", "DIR", "entries for somebody who checks them elsewhere, tied to a signed head",
+     "ron ledger export ron-data/ledger --out entries.jsonl", cmd_ledger_export_flags, 1, 1,
+     cmd_ledger_export},
     {"snapshot", "", "a running ledger's journal and signed head in one file",
      "ron ledger snapshot --out ledger.tar.zst", cmd_ledger_snapshot_flags, 0, 0, cmd_ledger_snapshot},
     {"restore", "FILE", "unpack a snapshot into a new directory, after everything in it was verified",

@@ -2,12 +2,19 @@
 #ifndef RON_CMD_LEDGER_H
 #define RON_CMD_LEDGER_H
 
+#include "base/buf.h"
 #include "ron/cmd.h"
 #include "ron/ledger_verify.h"
 #include "rt/lock.h"
 
 /* Prints what the verifier says; returns its code. */
 int cmd_ledger_report(struct cmd_ctx *ctx, const char *dir, const struct ledger_verify_report *r, int code);
+
+bool cmd_ledger_slurp(const char *path, struct buf *out);
+
+/* cmd_ledger_export.c */
+extern const struct cmd_flag cmd_ledger_export_flags[];
+int cmd_ledger_export(struct cmd_ctx *ctx, int argc, char **argv);
 
 /* cmd_ledger_archive.c */
 extern const struct cmd_flag cmd_ledger_snapshot_flags[], cmd_ledger_restore_flags[];

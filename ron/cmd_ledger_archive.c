@@ -84,15 +84,9 @@ int cmd_ledger_snapshot(struct cmd_ctx *ctx, int argc, char **argv)
 
 static bool read_note(const char *dir, struct buf *out)
 {
-    char path[1300], piece[4096];
+    char path[1300];
     snprintf(path, sizeof path, "%s/checkpoint", dir);
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return false;
-    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;)
-        buf_put(out, piece, n);
-    fclose(f);
-    return out->err == ERR_OK;
+    return cmd_ledger_slurp(path, out);
 }
 
 /* 0, or the exit code; what went wrong has been said. */

@@ -14,6 +14,24 @@ static FILE *open_in(const char *dir, const char *name)
     return fopen(path, "rb");
 }
 
+/* The head that somebody holds: who signed it, and that it is one of this ledger. */
+static bool note_fits(struct verify *c, struct str note, struct str vkey, struct str origin)
+{
+    struct str named;
+    snprintf(c->at_file, sizeof c->at_file, "checkpoint");
+    if (verify_note_read(note, &named, &c->note_size, &c->note_root) != ERR_OK)
+        return verify_wrong(c, "this is no signed note");
+    if (vkey.n != 0 && verify_note(note, vkey, &c->note_size, &c->note_root) != ERR_OK)
+        return verify_wrong(c, "the note is not signed by that key");
+    return str_eq(named, origin) || verify_wrong(c, "the note is of another log");
+}
+
+void verify_meets_note(struct verify *c)
+{
+    if (c->tree.n == c->note_size)
+        c->note_met = sha256_eq(&c->root, &c->note_root);
+}
+
 int ledger_verify(const char *dir, struct str note, struct str vkey, ledger_verify_entry_fn *fn, void *ctx,
                   struct ledger_verify_report *out)
 {
@@ -39,14 +57,13 @@ int ledger_verify(const char *dir, struct str note, struct str vkey, ledger_veri
         c->groups = open_in(dir, "groups");
         sha256_of("", 0, &c->root);
     }
-    free(sb);
-    uint64_t note_size = 0;
-    struct sha256 note_root = {{0}};
     bool have_note = note.n != 0;
-    if (code == 0 && have_note && verify_note(note, vkey, &note_size, &note_root) != ERR_OK) {
-        snprintf(c->at_file, sizeof c->at_file, "checkpoint");
-        code = (verify_wrong(c, "the note is not signed by that key"), 1);
+    if (code == 0 && have_note) {
+        size_t origin_n = le16_get(sb + 44);
+        code = origin_n <= 4092 - 46 && note_fits(c, note, vkey, str_of((char *)sb + 46, origin_n)) ? 0 : 1;
     }
+    free(sb);
+    verify_meets_note(c);
     bool end = false;
     for (uint32_t no = 1; code == 0 && !end && verify_segment_exists(c, no); no++) {
         uint8_t *p = verify_segment_read(c, no, &n);
@@ -60,8 +77,7 @@ int ledger_verify(const char *dir, struct str note, struct str vkey, ledger_veri
     }
     if (code == 0 && !verify_state(c))
         code = 1;
-    if (code == 0 && have_note &&
-        (note_size > c->n || (note_size == c->n && !sha256_eq(&note_root, &c->root)))) {
+    if (code == 0 && have_note && !c->note_met) {
         snprintf(c->at_file, sizeof c->at_file, "checkpoint");
         code = (verify_wrong(c, "the signed head is not in this journal"), 1);
     }

@@ -30,7 +30,8 @@ typedef void ledger_verify_entry_fn(void *ctx, uint64_t seq, struct str leaf,
                                     const struct sha256 *leaf_hash, struct str idem_id, struct str kid,
                                     uint64_t ledger_ms);
 
-/* 0: all is well, 1: something is wrong (see the report), 2: cannot read. `note` and `vkey` may be empty. */
+/* 0: all is well, 1: something is wrong (see the report), 2: cannot read. `note` and `vkey` may be empty: without a key a note's
+ * head must be in the journal, whoever signed it. */
 int ledger_verify(const char *dir, struct str note, struct str vkey, ledger_verify_entry_fn *fn, void *ctx,
                   struct ledger_verify_report *out);
 

@@ -67,25 +67,25 @@ void verify_node(const struct sha256 *l, const struct sha256 *r, struct sha256 *
     sha256_final(&c, out);
 }
 
-void verify_tree_add(struct verify *c, struct sha256 h)
+void verify_tree_add(struct verify_tree *t, struct sha256 h)
 {
     unsigned level = 0;
-    for (uint64_t n = c->n; n & 1; n >>= 1, level++)
-        verify_node(&c->front[level], &h, &h);
-    c->front[level] = h;
-    c->n++;
+    for (uint64_t n = t->n; n & 1; n >>= 1, level++)
+        verify_node(&t->front[level], &h, &h);
+    t->front[level] = h;
+    t->n++;
 }
 
-void verify_tree_root(const struct verify *c, struct sha256 *out)
+void verify_tree_root(const struct verify_tree *t, struct sha256 *out)
 {
     bool have = false;
     sha256_of("", 0, out);
     for (unsigned level = 0; level < 64; level++)
-        if (c->n >> level & 1) {
+        if (t->n >> level & 1) {
             if (have)
-                verify_node(&c->front[level], out, out);
+                verify_node(&t->front[level], out, out);
             else
-                *out = c->front[level];
+                *out = t->front[level];
             have = true;
         }
 }

@@ -4,6 +4,7 @@
  *     segment.c  ──►  unit.c  ──►  books.c        frames, then units, then rows and the tree
  *     state.c                                     at the end: sums, digest
  *     note.c                                      signed heads and proofs; needs no journal
+ *     consistency.c                               the proof that heads an export
  *
  * Everything is kept in chained tables by text: slow, plain, and nothing like the service.
  *
@@ -36,15 +37,22 @@ struct verify_table {
     uint64_t n;
 };
 
+struct verify_tree {
+    uint64_t n;
+    struct sha256 front[64]; /* one per 1-bit of n */
+};
+
 struct verify {
     struct ledger_verify_report *r;
     const char *dir;
     uint32_t align, segment_bytes;
     uint8_t ledger_id[16];
     struct verify_table rows, lanes, supply, holds, units, ids, reversals;
-    struct sha256 front[64]; /* one per 1-bit of the size */
-    uint64_t n;
+    struct verify_tree tree; /* over the entries read so far */
     struct sha256 root;
+    uint64_t note_size; /* of the signed head, if there is one */
+    struct sha256 note_root;
+    bool note_met; /* the tree had that root at that size */
     uint64_t group, last_ms;
     FILE *tree0;
     FILE *groups;
@@ -64,8 +72,8 @@ void verify_table_free(struct verify_table *t);
 bool verify_wrong(struct verify *c, const char *rule);
 
 void verify_node(const struct sha256 *l, const struct sha256 *r, struct sha256 *out);
-void verify_tree_add(struct verify *c, struct sha256 h);
-void verify_tree_root(const struct verify *c, struct sha256 *out);
+void verify_tree_add(struct verify_tree *t, struct sha256 h);
+void verify_tree_root(const struct verify_tree *t, struct sha256 *out);
 
 /* The unit at `p`; its length goes to *out_len. */
 bool verify_unit(struct verify *c, const uint8_t *p, size_t left, uint64_t ms, uint32_t *out_len);
@@ -81,7 +89,33 @@ bool verify_segment(struct verify *c, const uint8_t *p, size_t n, bool last, boo
 /* After the last segment: fills the report. */
 bool verify_state(struct verify *c);
 
+/* Only a group's end is ever signed: called at each of them, and before the first. */
+void verify_meets_note(struct verify *c);
+
+/* What a note says, whoever signed it. ERR_SYNTAX */
+NODISCARD enum err verify_note_read(struct str note, struct str *out_origin, uint64_t *out_size,
+                                    struct sha256 *out_root);
 /* ERR_OK: signed by that key. */
-NODISCARD enum err verify_note(struct str note, struct str vkey, uint64_t *size, struct sha256 *root);
+NODISCARD enum err verify_note(struct str note, struct str vkey, uint64_t *out_size,
+                               struct sha256 *out_root);
+
+/*
+ * RFC 9162 §2.1.4.1 for one pass over the leaves: the proof that the tree of `from` leaves is the beginning of that of `to` is a
+ * list of roots over ranges of leaves that do not overlap. Which ranges is known before the first leaf.
+ */
+enum { VERIFY_RANGES_MAX = 128 };
+struct verify_range {
+    uint64_t first, n;
+    struct verify_tree tree;
+};
+struct verify_consistency {
+    uint64_t from, to;
+    struct verify_tree all;
+    struct sha256 from_root, to_root;
+    size_t n;
+    struct verify_range v[VERIFY_RANGES_MAX];
+};
+void verify_consistency_begin(struct verify_consistency *p, uint64_t from, uint64_t to); /* from <= to */
+void verify_consistency_add(struct verify_consistency *p, const struct sha256 *leaf);    /* the next one */
 
 #endif

@@ -21,21 +21,45 @@ static bool key_parts(struct str vkey, struct str *origin, uint8_t id[4], uint8_
     return true;
 }
 
-enum err verify_note(struct str note, struct str vkey, uint64_t *size, struct sha256 *root)
+static const char *blank_line(struct str note)
 {
-    struct str origin, line, body_origin, size_text, root_text;
-    uint8_t id[4], key[32], sig[68];
+    return note.n < 3 ? NULL : memmem(note.p, note.n, "\n\n", 2);
+}
+
+enum err verify_note_read(struct str note, struct str *out_origin, uint64_t *out_size,
+                          struct sha256 *out_root)
+{
+    struct str origin, size_text, root_text;
+    struct sha256 root;
+    uint64_t size = 0;
     size_t n;
-    const char *blank = note.n < 3 ? NULL : memmem(note.p, note.n, "\n\n", 2);
-    if (!key_parts(vkey, &origin, id, key) || blank == NULL)
+    const char *blank = blank_line(note);
+    if (blank == NULL)
         return ERR_SYNTAX;
-    struct str body = str_of(note.p, (size_t)(blank + 1 - note.p)),
-               rest = str_cut(body, '\n', &body_origin);
+    struct str rest = str_cut(str_of(note.p, (size_t)(blank + 1 - note.p)), '\n', &origin);
     rest = str_cut(rest, '\n', &size_text);
     str_cut(rest, '\n', &root_text);
-    if (str_parse_u64(size_text, size) != ERR_OK || base64_decode(root_text, root->b, 32, &n) != ERR_OK ||
-        n != 32 || !str_eq(body_origin, origin))
+    if (origin.n == 0 || str_parse_u64(size_text, &size) != ERR_OK ||
+        base64_decode(root_text, root.b, 32, &n) != ERR_OK || n != 32)
         return ERR_SYNTAX;
+    *out_origin = origin;
+    *out_size = size;
+    *out_root = root;
+    return ERR_OK;
+}
+
+enum err verify_note(struct str note, struct str vkey, uint64_t *out_size, struct sha256 *out_root)
+{
+    struct str origin, line, body_origin;
+    struct sha256 root;
+    uint8_t id[4], key[32], sig[68];
+    uint64_t size = 0;
+    size_t n;
+    if (!key_parts(vkey, &origin, id, key) ||
+        verify_note_read(note, &body_origin, &size, &root) != ERR_OK || !str_eq(body_origin, origin))
+        return ERR_SYNTAX;
+    const char *blank = blank_line(note);
+    struct str body = str_of(note.p, (size_t)(blank + 1 - note.p));
     struct str lines = str_of(blank + 2, note.n - body.n - 1);
     struct ed25519_key *k = ed25519_key_from_public(key);
     enum err err = ERR_UNAUTHENTICATED;
@@ -48,6 +72,10 @@ enum err verify_note(struct str note, struct str vkey, uint64_t *size, struct sh
             err = ed25519_verify(k, bytes_of_str(body), sig + 4);
     }
     ed25519_key_destroy(k);
+    if (err == ERR_OK) {
+        *out_size = size;
+        *out_root = root;
+    }
     return err;
 }
 
@@ -57,7 +85,7 @@ enum err ledger_verify_proof(struct str proof, struct str vkey, uint64_t *out_in
     struct sha256 hash, root, path[96];
     size_t n = 0, got;
     uint8_t leaf[2048];
-    uint64_t index = 0, size;
+    uint64_t index = 0, size = 0;
     if (!str_eq(line, STR("c2sp.org/tlog-proof@v1")))
         return ERR_SYNTAX;
     rest = str_cut(rest, '\n', &line);

@@ -33,10 +33,10 @@ static bool frame_valid(const struct verify *c, const uint8_t *p, size_t left, u
 
 static bool frame_check(struct verify *c, const uint8_t *p, uint64_t offset)
 {
-    uint64_t group = le64_get(p + 16), first = le64_get(p + 24), ms = le64_get(p + 40), start = c->n,
+    uint64_t group = le64_get(p + 16), first = le64_get(p + 24), ms = le64_get(p + 40), start = c->tree.n,
              units = 0;
     uint32_t payload = le32_get(p + 8);
-    if (group != c->group + 1 || first != c->n + 1)
+    if (group != c->group + 1 || first != c->tree.n + 1)
         return verify_wrong(c, "group or seq does not follow");
     if (memcmp(p + 56, c->root.b, 32) != 0)
         return verify_wrong(c, "prev_root is not the root before");
@@ -50,14 +50,15 @@ static bool frame_check(struct verify *c, const uint8_t *p, uint64_t offset)
         at += len;
     }
     c->at_byte = offset;
-    if (c->n - start != le32_get(p + 32) || units != le32_get(p + 36))
+    if (c->tree.n - start != le32_get(p + 32) || units != le32_get(p + 36))
         return verify_wrong(c, "counts differ");
-    verify_tree_root(c, &c->root);
+    verify_tree_root(&c->tree, &c->root);
+    verify_meets_note(c);
     if (memcmp(p + 88, c->root.b, 32) != 0)
         return verify_wrong(c, "new_root differs from the recomputed one");
     uint8_t g[64];
     if (c->groups != NULL && fread(g, 1, 64, c->groups) == 64 &&
-        (le64_get(g) != c->n || le64_get(g + 8) != group || memcmp(g + 32, c->root.b, 32) != 0)) {
+        (le64_get(g) != c->tree.n || le64_get(g + 8) != group || memcmp(g + 32, c->root.b, 32) != 0)) {
         snprintf(c->at_file, sizeof c->at_file, "groups");
         c->at_byte = (group - 1) * 64;
         return verify_wrong(c, "group table differs from the journal");
@@ -143,7 +144,7 @@ bool verify_segment(struct verify *c, const uint8_t *p, size_t n, bool last, boo
         }
         return verify_wrong(c, "segment header");
     }
-    if (memcmp(p + 32, c->ledger_id, 16) != 0 || le64_get(p + 16) != c->n + 1 ||
+    if (memcmp(p + 32, c->ledger_id, 16) != 0 || le64_get(p + 16) != c->tree.n + 1 ||
         memcmp(p + 64, c->root.b, 32) != 0)
         return verify_wrong(c, "segment does not continue the log");
     size_t at = 4096;

@@ -150,7 +150,7 @@ bool verify_state(struct verify *c)
     put_all(&d, &c->reversals, put_reversal);
     digest_close(&d, &c->r->state_digest);
     c->r->accounts = c->rows.n;
-    c->r->seq = c->n;
+    c->r->seq = c->tree.n;
     c->r->groups = c->group;
     c->r->root = c->root;
     return conserved(c) || verify_wrong(c, "balances do not sum up to the supply");

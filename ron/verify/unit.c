@@ -274,10 +274,10 @@ static bool grow_tree(struct verify *c, struct str leaf, struct sha256 *out_hash
     sha256_final(&h, &hash);
     if (c->tree0 != NULL && fread(stored.b, 1, 32, c->tree0) == 32 && !sha256_eq(&stored, &hash)) {
         snprintf(c->at_file, sizeof c->at_file, "tree/00");
-        c->at_byte = c->n * 32;
+        c->at_byte = c->tree.n * 32;
         return verify_wrong(c, "stored leaf hash differs from the journal");
     }
-    verify_tree_add(c, hash);
+    verify_tree_add(&c->tree, hash);
     *out_hash = hash;
     return true;
 }
@@ -286,7 +286,7 @@ static bool grow_tree(struct verify *c, struct str leaf, struct sha256 *out_hash
 static bool unit_entry(struct verify *c, const struct unit *u, const struct leaf *l, uint64_t unit_end,
                        uint64_t ms)
 {
-    uint64_t seq = c->n + 1;
+    uint64_t seq = c->tree.n + 1;
     struct sha256 hash;
     if (!note_id(c, &l->e, seq) || !apply(c, &l->e, seq, unit_end, ms) || !grow_tree(c, l->text, &hash))
         return false;
@@ -299,7 +299,7 @@ static bool unit_entries(struct verify *c, const struct unit *u, uint64_t ms, js
                          struct sha256 *out_named)
 {
     const uint8_t *p = u->leaves, *end = u->p + u->len;
-    uint64_t unit_end = c->n + u->n;
+    uint64_t unit_end = c->tree.n + u->n;
     for (uint32_t i = 0; i < u->n; i++) {
         struct leaf l;
         if (end - p < 2 || end - p - 2 < be16_get(p))

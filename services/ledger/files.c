@@ -190,6 +190,15 @@ enum err ledger_clean_write(struct ledger *l, const struct ledger_head *head)
     return err;
 }
 
+enum err ledger_note_write(struct ledger *l, const struct ledger_head *head)
+{
+    char path[STORE_PATH_MAX], note[NOTE_MAX];
+    size_t n = 0;
+    path_of(l, "checkpoint", path);
+    enum err err = ledger_note_sign(l->signer, head->seq, &head->root, note, &n);
+    return err == ERR_OK ? store_file_replace(l->deps.disk, path, bytes_of(note, n)) : err;
+}
+
 enum err ledger_clean_remove(struct ledger *l)
 {
     char path[STORE_PATH_MAX];

@@ -1,9 +1,10 @@
 /*
- * What stands in the ledger's folder besides journal and checkpoints: lock, superblock, signing key, CLEAN, SAFE_MODE.
+ * What stands in the ledger's folder besides journal and checkpoints: lock, superblock, signing key, CLEAN, checkpoint, SAFE_MODE.
  *
  * SUPERBLOCK, 4096 bytes: 0 "RONLEDG1" | 8 version u32 = 1 | 12 align u32 | 16 segment_bytes u32 | 20 created_ms u64
  *   28 ledger_id[16] | 44 origin_len u16 | 46 origin | zero | 4092 CRC-32C of 0..4091
  * CLEAN: {"group_no":…,"root":"sha256:…","seq":…} of an orderly stop; removed when opening.
+ * checkpoint: the signed head of the last orderly stop.
  * SAFE_MODE: the reason of an operator's safe mode, which survives restarts.
  */
 #ifndef RON_LEDGER_FILES_H
@@ -37,6 +38,8 @@ struct ledger_clean {
 };
 NODISCARD enum err ledger_clean_read(struct ledger *l, struct ledger_clean *out) RT_BLOCKS;
 NODISCARD enum err ledger_clean_write(struct ledger *l, const struct ledger_head *head) RT_BLOCKS;
+/* The signed head, for whoever looks at the folder while the ledger is down. */
+NODISCARD enum err ledger_note_write(struct ledger *l, const struct ledger_head *head) RT_BLOCKS;
 NODISCARD enum err ledger_clean_remove(struct ledger *l) RT_BLOCKS;
 NODISCARD enum err ledger_safe_file_write(struct ledger *l,
                                           const char *reason) RT_BLOCKS; /* NULL removes it */

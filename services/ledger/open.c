@@ -317,7 +317,7 @@ void ledger_close(struct ledger *l, bool clean)
     struct ledger_head head;
     ledger_head_read(l, &head);
     if (clean && !l->set.amnesia && l->sink != NULL && ledger_safe_cause(l) == CAUSE_NONE &&
-        ledger_clean_write(l, &head) != ERR_OK)
+        (ledger_note_write(l, &head) != ERR_OK || ledger_clean_write(l, &head) != ERR_OK))
         obs_log(l->deps.log, OBS_WARN, "clean_not_written", OBS_END);
     if (l->sink != NULL)
         store_sink_close(l->sink);
