@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "auth/mint.h"
+#include "auth/secret_file.h"
 #include "net/http_client.h"
 #include "ron/services.h"
 
@@ -27,6 +28,22 @@ const char *client_base_url(const struct cmd_ctx *ctx, const char *service, char
     return out;
 }
 
+bool client_token_file(struct cmd_ctx *ctx, const char *path, struct buf *out)
+{
+    char advice[AUTH_SECRET_ADVICE_MAX];
+    enum err e = auth_token_file_read(path, out);
+    if (e == ERR_PERMISSION)
+        cmd_fail(ctx, CMD_FAILED, "%s %s", path, auth_secret_file_advice(path, advice));
+    else if (e == ERR_NOT_FOUND)
+        cmd_fail(ctx, CMD_FAILED,
+                 "no token: %s does not exist; start ron first, or give --data DIR, --token or RON_TOKEN",
+                 path);
+    else if (e != ERR_OK)
+        cmd_fail(ctx, CMD_FAILED, "%s holds no token (%s); give another one with --token or RON_TOKEN",
+                 path, err_title(e));
+    return e == ERR_OK;
+}
+
 bool client_token(struct cmd_ctx *ctx, struct buf *out)
 {
     const struct cmd_global *g = cmd_global(ctx);
@@ -36,14 +53,7 @@ bool client_token(struct cmd_ctx *ctx, struct buf *out)
         return true;
     }
     snprintf(path, sizeof path, "%s/operator.token", g->data);
-    enum err e = auth_token_file_read(path, out);
-    if (e == ERR_NOT_FOUND)
-        cmd_fail(ctx, CMD_FAILED,
-                 "no token: %s does not exist; start ron first, or give --data DIR, --token or RON_TOKEN",
-                 path);
-    else if (e != ERR_OK)
-        cmd_fail(ctx, CMD_FAILED, "cannot use the token in %s (%s)", path, err_title(e));
-    return e == ERR_OK;
+    return client_token_file(ctx, path, out);
 }
 
 void client_encode(const char *text, struct buf *out)

@@ -59,6 +59,8 @@ void client_print(struct cmd_ctx *ctx, const struct client_answer *a);
 const char *client_base_url(const struct cmd_ctx *ctx, const char *service, char out[256]);
 /* The token to present; false: there is none (said on stderr). */
 bool client_token(struct cmd_ctx *ctx, struct buf *out);
+/* The one in this file; false: it cannot be used (said on stderr, with what to do). */
+bool client_token_file(struct cmd_ctx *ctx, const char *path, struct buf *out);
 /* Percent-encodes for a path segment or query value. */
 void client_encode(const char *text, struct buf *out);
 

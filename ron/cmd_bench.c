@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "auth/mint.h"
 #include "base/rng.h"
 #include "load/ledger.h"
 #include "load/mailbox.h"
@@ -77,9 +76,7 @@ static int find_target(struct cmd_ctx *ctx, const char *service, struct target *
             LOAD_ADDRS_MAX, list);
     if (file == NULL)
         return client_token(ctx, &t->token) ? CMD_OK : CMD_FAILED;
-    if (auth_token_file_read(file, &t->token) != ERR_OK)
-        return cmd_fail(ctx, CMD_FAILED, "cannot use the token in %s", file);
-    return CMD_OK;
+    return client_token_file(ctx, file, &t->token) ? CMD_OK : CMD_FAILED;
 }
 
 static int said_why(struct cmd_ctx *ctx, enum err e, const struct load_complaint *c, const struct target *t)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "auth/mint.h"
+#include "auth/secret_file.h"
 #include "base/clock.h"
 #include "base/hex.h"
 #include "base/json_write.h"
@@ -36,7 +37,7 @@ static int lifetime_caveat(struct cmd_ctx *ctx, const char *text, char *out, siz
 
 static int run_mint(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    char path[PATH_MAX], expires[64];
+    char path[PATH_MAX], expires[64], advice[AUTH_SECRET_ADVICE_MAX];
     struct str caveats[CAVEATS_MAX];
     struct auth_keyring *keys;
     struct auth_file_error where = {0};
@@ -57,6 +58,8 @@ static int run_mint(struct cmd_ctx *ctx, int argc, char **argv)
     if (e == ERR_NOT_FOUND)
         return cmd_fail(ctx, CMD_FAILED,
                         "%s does not exist; start ron once, or name a key file with --keys", key_file);
+    if (e == ERR_PERMISSION)
+        return cmd_fail(ctx, CMD_FAILED, "%s %s", key_file, auth_secret_file_advice(key_file, advice));
     if (e != ERR_OK)
         return cmd_fail(ctx, CMD_FAILED, "%s line %u: %s", key_file, where.line,
                         where.reason ? where.reason : err_title(e));

@@ -1,6 +1,7 @@
 /* ron demo: money, messages, rewards, a map and a proof, against a running system or one of its own; every claim is checked. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/hex.h"
@@ -44,7 +45,11 @@ static void demo_begin(struct demo *d, struct cmd_ctx *ctx)
 {
     uint8_t word[4];
     rng_secure(word, sizeof word);
-    *d = (struct demo){.ctx = ctx, .log = json_array()};
+    *d = (struct demo){
+        .ctx = ctx,
+        .log = json_array(),
+        .paced = isatty(STDOUT_FILENO) && !cmd_switch(ctx, "fast") && !cmd_global(ctx)->json,
+    };
     hex_encode(word, sizeof word, d->run);
     snprintf(d->alice, sizeof d->alice, "demo:%s:alice", d->run);
     snprintf(d->shop, sizeof d->shop, "demo:%s:shop", d->run);
@@ -87,18 +92,20 @@ static int run_demo(struct cmd_ctx *ctx, int argc, char **argv)
     demo_rewards(&d);
     demo_tiles(&d);
     demo_proof(&d);
-    return demo_end(&d, (double)(clock_mono_ns(clock_real()) - began) / 1e9);
+    return demo_end(&d, (double)(clock_mono_ns(clock_real()) - began) / 1e9 - (double)d.paused_ms / 1e3);
 }
 
 static const struct cmd_flag flags[] = {
     {"own", CMD_SWITCH, NULL, "start a system for it, even when one is running"},
     {"running", CMD_SWITCH, NULL, "use the running system, never start one"},
+    {"fast", CMD_SWITCH, NULL, "no pauses to read by (there are some only on a terminal)"},
     {NULL, CMD_SWITCH, NULL, NULL},
 };
 
 static const struct cmd commands[] = {
     {NULL, "", "a day in the life, every claim checked",
-     "  ron demo\n  ron demo --own --json\n  ron demo --running --base-port 7500", flags, 0, 0, run_demo},
+     "  ron demo\n  ron demo --fast\n  ron demo --own --json\n  ron demo --running --base-port 7500", flags,
+     0, 0, run_demo},
     {.run = NULL},
 };
 

@@ -8,6 +8,16 @@
 #include "rt/deadline.h"
 
 enum { PATIENCE_MS = 10000, LOOK_EVERY_US = 20000 };
+/* About as long as it takes to read what was printed. */
+enum { CHAPTER_PAUSE_MS = 500, CLAIM_PAUSE_MS = 150, LETTER_PAUSE_MS = 5 };
+
+static void pause_ms(struct demo *d, int64_t ms) RT_BLOCKS
+{
+    if (!d->paced)
+        return;
+    usleep((useconds_t)ms * 1000);
+    d->paused_ms += ms;
+}
 
 void demo_chapter(struct demo *d, const char *title)
 {
@@ -15,6 +25,7 @@ void demo_chapter(struct demo *d, const char *title)
     if (!cmd_global(d->ctx)->json)
         printf(cmd_global(d->ctx)->color ? "\n\033[1m%s\033[0m\n" : "\n%s\n", title);
     fflush(stdout);
+    pause_ms(d, CHAPTER_PAUSE_MS);
 }
 
 bool demo_claim(struct demo *d, bool holds, const char *fmt, ...)
@@ -33,6 +44,7 @@ bool demo_claim(struct demo *d, bool holds, const char *fmt, ...)
         printf("  %s%s%s %s\n", color ? (holds ? "\033[32m" : "\033[1;31m") : "",
                holds ? "ok    " : "FAILED", color ? "\033[0m" : "", text);
     fflush(stdout);
+    pause_ms(d, CLAIM_PAUSE_MS + LETTER_PAUSE_MS * (int64_t)strlen(text));
     return holds;
 }
 

@@ -9,6 +9,9 @@
  *
  * Names carry a random word, so that a demo can be played again on the same system.
  *
+ * Somebody who watches on a terminal is given the time to read a sentence before the next one comes (d->paced); the work
+ * itself takes about a second.
+ *
  * Ownership   demo_call fills an answer that the caller frees, only when it returns true.
  * Threads     The main thread.
  */
@@ -26,11 +29,14 @@ struct demo {
     const char *chapter;
     json_t *log; /* what --json prints */
     int claims, failed;
+    bool paced;        /* a person reads along */
+    int64_t paused_ms; /* for her, in all */
 };
 
-void demo_chapter(struct demo *d, const char *title);
+void demo_chapter(struct demo *d, const char *title) RT_BLOCKS;
 /* Prints the sentence with its verdict; returns `holds`. */
-bool demo_claim(struct demo *d, bool holds, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+bool demo_claim(struct demo *d, bool holds, const char *fmt, ...) RT_BLOCKS
+__attribute__((format(printf, 3, 4)));
 /* One request whose status must be `want`; anything else is a failed claim. */
 bool demo_call(struct demo *d, const char *service, int want, const struct client_request *rq,
                struct client_answer *out) RT_BLOCKS;

@@ -1,7 +1,8 @@
 /*
  * A system for one demo. In steps: a base port whose ten neighbours are free, a directory of its own, `ron up` as a child
  * whose first words are read until it says that it is up, the demo as a second child that looks only at that system, then
- * SIGTERM and a look at how it ended. The directory goes away whatever happened.
+ * SIGTERM and a look at how it ended. The directory goes away whatever happened, also after Ctrl-C, which the terminal gives
+ * to the children as well: they end by themselves, and we stay to tidy up.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,22 @@
 extern char **environ;
 
 enum { START_MS = 20000, PORTS = 52, PORT_FIRST = 10000, PORT_RANGE = 20000, TRIES = 100, SAID_MAX = 4096 };
+
+static volatile sig_atomic_t told_to_stop; /* the signal */
+
+static void on_signal(int number)
+{
+    told_to_stop = number;
+}
+
+/* Handlers, which a program that is started does not inherit. */
+static void stay_to_tidy_up(void)
+{
+    struct sigaction a = {.sa_handler = on_signal};
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+    sigaction(SIGHUP, &a, NULL);
+}
 
 struct own {
     char dir[PATH_MAX], data[PATH_MAX], port[16];
@@ -144,12 +161,20 @@ static int play(struct cmd_ctx *ctx, struct own *own)
                     own->data,
                     (char[]){"--base-port"},
                     own->port,
-                    cmd_global(ctx)->json ? (char[]){"--json"} : NULL,
+                    NULL,
+                    NULL,
                     NULL};
+    size_t n = sizeof argv / sizeof argv[0] - 3;
+    char json[] = "--json", fast[] = "--fast";
+    if (cmd_global(ctx)->json)
+        argv[n++] = json;
+    if (cmd_switch(ctx, "fast"))
+        argv[n++] = fast;
     if (!spawn(argv, -1, &pid))
         return cmd_fail(ctx, CMD_FAILED, "cannot start the demo (%s)", strerror(errno));
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        continue;
+        if (told_to_stop)
+            kill(pid, SIGTERM);
     return WIFEXITED(status) ? WEXITSTATUS(status) : CMD_FAILED;
 }
 
@@ -169,9 +194,10 @@ int demo_with_own_system(struct cmd_ctx *ctx)
         cmd_fail(ctx, CMD_FAILED, "cannot make %s (%s)", own->dir, strerror(errno));
     else {
         snprintf(own->data, sizeof own->data, "%.4080s/data", own->dir);
+        stay_to_tidy_up();
         if (start(own))
             status = play(ctx, own);
-        else
+        else if (!told_to_stop)
             cmd_fail(ctx, CMD_FAILED, "a system of its own did not start; it said: %s", own->said);
         int ended = stop(own);
         if (status == CMD_OK && ended != 0)
@@ -181,5 +207,5 @@ int demo_with_own_system(struct cmd_ctx *ctx)
     if (own->said_fd >= 0)
         close(own->said_fd);
     free(own);
-    return status;
+    return told_to_stop ? 128 + (int)told_to_stop : status;
 }

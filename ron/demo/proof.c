@@ -112,8 +112,8 @@ void demo_proof(struct demo *d)
     const char *root = client_str(proof, "root");
     if (demo_claim(d, read_evidence(proof, &e) && strstr(client_str(proof, "leaf"), d->txid),
                    "the receipt's entry is here, byte for byte") &&
-        demo_claim(d, included(&e, e.leaf), "its hash and %zu others lead to the root over %llu entries",
-                   e.path_n, (unsigned long long)e.size) &&
+        demo_claim(d, included(&e, e.leaf), "its hash and %zu other%s lead to the root over %llu entries",
+                   e.path_n, e.path_n == 1 ? "" : "s", (unsigned long long)e.size) &&
         demo_claim(d, strcmp(root, d->receipt_root) == 0, "which is the root on the receipt") &&
         published(d, &e, root) && signed_by_ledger(d, &e, client_str(proof, "checkpoint")))
         demo_claim(d, forged_is_refused(&e), "with one digit of the amount changed the proof fails");

@@ -64,8 +64,11 @@ enum err mailbox_routing_save(struct store_disk *d, const char *dir, const struc
 static enum err decode(struct bytes b, struct mailbox_routing *out)
 {
     struct mailbox_routing r;
-    if (b.n != ROUTING_BYTES || memcmp(b.p, "RONROUT1", 8) != 0 || le32_get(b.p + 8) != 1 ||
-        le32_get(b.p + ROUTING_BYTES - 4) != crc32c(0, b.p, ROUTING_BYTES - 4))
+    if (b.n < 16 || memcmp(b.p, "RONROUT1", 8) != 0 || le32_get(b.p + b.n - 4) != crc32c(0, b.p, b.n - 4))
+        return ERR_CORRUPT;
+    if (le32_get(b.p + 8) != 1)
+        return ERR_VERSION;
+    if (b.n != ROUTING_BYTES)
         return ERR_CORRUPT;
     uint32_t shards = le32_get(b.p + 12);
     if (shards < 1 || shards > MAILBOX_SHARDS_MAX)

@@ -5,6 +5,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <openssl/crypto.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,4 +146,37 @@ void auth_secret_free(struct auth_secret *s)
         free(s->p);
     }
     *s = (struct auth_secret){NULL, 0};
+}
+
+/* The owner by name, or by number where nobody has given it one. */
+static const char *owner_name(uid_t uid, char *room, size_t n)
+{
+    struct passwd entry, *found = NULL;
+    char text[1024];
+    if (getpwuid_r(uid, &entry, text, sizeof text, &found) == 0 && found != NULL)
+        snprintf(room, n, "%s", found->pw_name);
+    else
+        snprintf(room, n, "the user %u", (unsigned)uid);
+    return room;
+}
+
+const char *auth_secret_file_advice(const char *path, char out[AUTH_SECRET_ADVICE_MAX])
+{
+    struct stat st;
+    char name[64];
+    if (stat(path, &st) != 0)
+        snprintf(out, AUTH_SECRET_ADVICE_MAX,
+                 "lies where this user may not look; ask its owner, or use sudo");
+    else if (!S_ISREG(st.st_mode))
+        snprintf(out, AUTH_SECRET_ADVICE_MAX, "is not a file; name one");
+    else if (st.st_uid != geteuid() && st.st_uid != 0 && geteuid() != 0)
+        snprintf(out, AUTH_SECRET_ADVICE_MAX, "belongs to %s; run this as its owner or as root",
+                 owner_name(st.st_uid, name, sizeof name));
+    else if (st.st_mode & (S_IRWXG | S_IRWXO))
+        snprintf(out, AUTH_SECRET_ADVICE_MAX,
+                 "is open to others and therefore not used; run: chmod 600 %.4096s", path);
+    else
+        snprintf(out, AUTH_SECRET_ADVICE_MAX,
+                 "may not be used by this user; run this as its owner or as root");
+    return out;
 }

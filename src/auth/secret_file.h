@@ -28,4 +28,9 @@ NODISCARD enum err auth_secret_file_create(const char *path, struct str text);
 NODISCARD enum err auth_secret_file_replace(const char *path, struct str text);
 void auth_secret_free(struct auth_secret *s); /* wipes first */
 
+/* For a file that auth_secret_file_read refused with ERR_PERMISSION: what is wrong with it and what to do, as the rest of a
+ * sentence that begins with the file's name. */
+enum { AUTH_SECRET_ADVICE_MAX = 4608 };
+const char *auth_secret_file_advice(const char *path, char out[AUTH_SECRET_ADVICE_MAX]);
+
 #endif

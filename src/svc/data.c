@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "auth/mint.h"
+#include "auth/secret_file.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/time_fmt.h"
@@ -49,6 +50,12 @@ __attribute__((format(printf, 3, 4))) static enum err fail(enum err e, const cha
 static enum err fail_because(enum err e, const char **out_why, const char *what, const char *path)
 {
     return fail(e, out_why, "cannot %s %s: %s", what, path, svc__advice(e));
+}
+
+static enum err fail_secret(const char **out_why, const char *path)
+{
+    char advice[AUTH_SECRET_ADVICE_MAX];
+    return fail(ERR_PERMISSION, out_why, "%s %s", path, auth_secret_file_advice(path, advice));
 }
 
 static enum err make_private_dir(const char *path, const char **out_why)
@@ -121,6 +128,8 @@ static enum err ensure_tokens(struct svc_data *d, const char **out_why)
     struct auth_keyring *keys = NULL;
     struct auth_file_error where = {0};
     enum err e = auth_keyring_load(d->key_file, &keys, &where);
+    if (e == ERR_PERMISSION)
+        return fail_secret(out_why, d->key_file);
     if (e != ERR_OK)
         return fail(e, out_why, "%s line %u: %s", d->key_file, where.line,
                     where.reason ? where.reason : err_title(e));
@@ -130,7 +139,9 @@ static enum err ensure_tokens(struct svc_data *d, const char **out_why)
         snprintf(path, sizeof path, "%s/%s", d->root, tokens[i].file);
         caveats_make(&c, tokens[i].aud, tokens[i].op, now_ms);
         e = auth_token_file_ensure(path, keys, c.list, 3, now_ms);
-        if (e != ERR_OK)
+        if (e == ERR_PERMISSION && access(path, F_OK) == 0)
+            fail_secret(out_why, path);
+        else if (e != ERR_OK)
             fail_because(e, out_why, "write the token file", path);
     }
     auth_keyring_unref(keys);

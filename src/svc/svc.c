@@ -235,7 +235,9 @@ enum err svc_open(const struct svc_def *def, const struct svc_options *opt, stru
     if (def->hooks.open && (e = def->hooks.open(s, &s->state)) != ERR_OK) {
         if (!*svc_last_error()) /* the hook may know better */
             svc__set_error("%s: cannot open its data in %s: %s", def->name, s->data_dir, svc__advice(e));
-        obs_log(s->log, OBS_ERROR, "open_failed", OBS_STR("why", svc_last_error()), OBS_ERR(e), OBS_END);
+        if (!s->quiet) /* whoever asked for quiet says the sentence itself */
+            obs_log(s->log, OBS_ERROR, "open_failed", OBS_STR("why", svc_last_error()), OBS_ERR(e),
+                    OBS_END);
         return e;
     }
     return ERR_OK;
