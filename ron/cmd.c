@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/nearest.h"
+#include "base/str.h"
 #include "ron/serve.h"
 
 #define FLAGS_MAX 32
@@ -111,6 +112,26 @@ int64_t cmd_flag_int(const struct cmd_ctx *ctx, const char *name, int64_t otherw
         exit(cmd_fail(ctx, CMD_USAGE, "--%s takes a whole number from %lld to %lld, not '%s'", name,
                       (long long)min, (long long)max, text));
     return value;
+}
+
+bool cmd_parse_ms(const char *text, int64_t *out_ms)
+{
+    return str_parse_duration_ms(str_from_c(text), out_ms) == ERR_OK ||
+           str_parse_i64(str_from_c(text), out_ms) == ERR_OK;
+}
+
+int64_t cmd_flag_ms(const struct cmd_ctx *ctx, const char *name, int64_t otherwise, int64_t min,
+                    int64_t max)
+{
+    const char *text = cmd_flag(ctx, name, NULL);
+    int64_t value = otherwise;
+    char low[STR_NUMBER_CHARS], high[STR_NUMBER_CHARS];
+    if (!text || (cmd_parse_ms(text, &value) && value >= min && value <= max))
+        return value;
+    str_format_duration_ms(min, low);
+    str_format_duration_ms(max, high);
+    exit(cmd_fail(ctx, CMD_USAGE, "--%s takes a time from %s to %s, such as 30s, not '%s'", name, low, high,
+                  text));
 }
 
 int cmd_fail(const struct cmd_ctx *ctx, int code, const char *fmt, ...)

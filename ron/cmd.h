@@ -80,6 +80,12 @@ bool cmd_switch(const struct cmd_ctx *ctx, const char *name);
 int64_t cmd_flag_int(const struct cmd_ctx *ctx, const char *name, int64_t otherwise, int64_t min,
                      int64_t max);
 
+/* A flag that is a time, in milliseconds: 250ms, 30s, 5m, 2h, 1d; a number alone counts milliseconds. Else as cmd_flag_int. */
+#define CMD_MS_MAX (INT64_MAX / 1000000) /* as much as still fits as nanoseconds */
+int64_t cmd_flag_ms(const struct cmd_ctx *ctx, const char *name, int64_t otherwise, int64_t min,
+                    int64_t max);
+bool cmd_parse_ms(const char *text, int64_t *out_ms); /* the same for an argument; false: it is no time */
+
 /* Says what is wrong in one sentence on stderr and returns `code`, so that a command can `return cmd_fail(...)`. */
 int cmd_fail(const struct cmd_ctx *ctx, int code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

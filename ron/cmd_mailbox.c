@@ -56,7 +56,7 @@ static void path_of(struct buf *out, const char *prefix, const char *encode, con
 
 static const struct cmd_flag send_flags[] = {
     {"key", CMD_VALUE, "KEY", "idempotency key; default: a fresh one"},
-    {"delay", CMD_VALUE, "MS", "deliver no earlier than this many milliseconds from now"},
+    {"delay", CMD_VALUE, "DURATION", "deliver no earlier than this long from now: 500ms, 30s, 2h"},
     {"attr", CMD_VALUE, "NAME=VALUE", "one attribute"},
     {NULL, CMD_SWITCH, NULL, NULL},
 };
@@ -78,7 +78,7 @@ static int run_send(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     char key[UUID_CHARS];
     struct uuid fresh = uuid_v7_now(clock_real());
     const char *attr = cmd_flag(ctx, "attr", NULL), *eq = attr ? strchr(attr, '=') : NULL;
-    int64_t delay = cmd_flag_int(ctx, "delay", 0, 0, INT64_MAX / 2);
+    int64_t delay = cmd_flag_ms(ctx, "delay", 0, 0, CMD_MS_MAX);
     if (attr && !eq)
         return cmd_fail(ctx, CMD_USAGE, "--attr takes NAME=VALUE, not '%s'", attr);
     uuid_format(&fresh, key);
@@ -120,8 +120,8 @@ static int run_send(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 
 static const struct cmd_flag recv_flags[] = {
     {"max", CMD_VALUE, "N", "messages, 1 to 256 (1)"},
-    {"visibility", CMD_VALUE, "MS", "length of the lease"},
-    {"wait", CMD_VALUE, "MS", "wait for a message, up to 20000"},
+    {"visibility", CMD_VALUE, "DURATION", "length of the lease: 500ms, 30s, 1h"},
+    {"wait", CMD_VALUE, "DURATION", "wait for a message, up to 20s"},
     {"ack", CMD_SWITCH, NULL, "ack what was printed"},
     {NULL, CMD_SWITCH, NULL, NULL},
 };
@@ -162,7 +162,7 @@ static int receive(struct cmd_ctx *ctx, const char *topic, int64_t wait_ms, bool
     struct client_answer a;
     size_t i;
     json_t *m;
-    int64_t visibility = cmd_flag_int(ctx, "visibility", 0, 0, 86400000);
+    int64_t visibility = cmd_flag_ms(ctx, "visibility", 0, 0, 86400000);
     buf_init(&body, 4096);
     json_w_init(&w, &body);
     json_obj_begin(&w);
@@ -201,7 +201,7 @@ static int run_recv(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     size_t n = 0;
     (void)argc;
-    int status = receive(ctx, argv[0], cmd_flag_int(ctx, "wait", 0, 0, 20000), cmd_switch(ctx, "ack"), &n);
+    int status = receive(ctx, argv[0], cmd_flag_ms(ctx, "wait", 0, 0, 20000), cmd_switch(ctx, "ack"), &n);
     if (status == CMD_OK && n == 0 && !cmd_global(ctx)->json)
         fprintf(stderr, "nothing ready\n");
     return status;
@@ -219,7 +219,7 @@ static int run_tail(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 
 static const struct cmd_flag tail_flags[] = {
     {"max", CMD_VALUE, "N", "messages per receive (1)"},
-    {"visibility", CMD_VALUE, "MS", "length of the lease"},
+    {"visibility", CMD_VALUE, "DURATION", "length of the lease: 500ms, 30s, 1h"},
     {"keep", CMD_SWITCH, NULL, "do not ack: they come back when their lease ends"},
     {NULL, CMD_SWITCH, NULL, NULL},
 };
@@ -242,7 +242,7 @@ static int run_ack(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 static const struct cmd_flag nack_flags[] = {
     {"attempt", CMD_VALUE, "N", "only if this is the current delivery"},
     {"reason", CMD_VALUE, "TEXT", "kept in the message's history"},
-    {"delay", CMD_VALUE, "MS", "come back after this long instead of the back-off"},
+    {"delay", CMD_VALUE, "DURATION", "come back after this long instead of the back-off"},
     {"dead", CMD_SWITCH, NULL, "straight to the dead-letter queue"},
     {NULL, CMD_SWITCH, NULL, NULL},
 };
@@ -262,7 +262,7 @@ static int run_nack(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     struct buf body;
     struct json_w w;
-    int64_t delay = cmd_flag_int(ctx, "delay", -1, 0, 43200000),
+    int64_t delay = cmd_flag_ms(ctx, "delay", -1, 0, 43200000),
             attempt = cmd_flag_int(ctx, "attempt", 0, 0, 65535);
     (void)argc;
     buf_init(&body, 4096);
@@ -285,14 +285,12 @@ static int run_nack(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 static int run_extend(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     struct buf body;
-    int64_t attempt = cmd_flag_int(ctx, "attempt", 0, 0, 65535);
-    char *end;
-    long long ms = strtoll(argv[1], &end, 10);
+    int64_t attempt = cmd_flag_int(ctx, "attempt", 0, 0, 65535), ms;
     (void)argc;
-    if (*end || ms <= 0)
-        return cmd_fail(ctx, CMD_USAGE, "MS is a number of milliseconds, not '%s'", argv[1]);
+    if (!cmd_parse_ms(argv[1], &ms) || ms <= 0)
+        return cmd_fail(ctx, CMD_USAGE, "DURATION is a time such as 30s, not '%s'", argv[1]);
     buf_init(&body, 256);
-    buf_printf(&body, "{\"visibility_ms\":%lld", ms);
+    buf_printf(&body, "{\"visibility_ms\":%lld", (long long)ms);
     if (attempt)
         buf_printf(&body, ",\"attempt\":%lld", (long long)attempt);
     buf_puts(&body, "}");
@@ -487,13 +485,15 @@ static const struct cmd commands[] = {
      ack_flags, 1, -1, run_ack},
     {"nack", "MSG_ID", "give a message back", "ron mailbox nack 0199… --reason 'printer on fire'",
      nack_flags, 1, 1, run_nack},
-    {"extend", "MSG_ID MS", "let the lease end that long from now", "ron mailbox extend 0199… 60000",
+    {"extend", "MSG_ID DURATION", "let the lease end that long from now", "ron mailbox extend 0199… 60s",
      ack_flags, 2, 2, run_extend},
     {"dlq", "list|reprocess|purge TOPIC", "dead letters",
      "ron mailbox dlq list orders\nron mailbox dlq reprocess orders --wait", dlq_flags, 2, 2, run_dlq},
     {"topics", "[PREFIX]", "topics and what waits in them", "ron mailbox topics", NULL, 0, 1, run_topics},
     {"shards", "[claim|release SHARD]", "which node has which shard; move one by command",
      "ron mailbox shards\nron mailbox shards claim 3", NULL, 0, 2, run_shards},
+    {"audit", "TOPIC", "recompute the topic's hash chain; is it the history seen before?",
+     "ron mailbox audit orders", cmd_mailbox_audit_flags, 1, 1, cmd_mailbox_audit},
     {"repair", "", "make a damaged shard's files whole again, of what is intact in them (stopped mailbox)",
      "ron mailbox repair --shard 0", cmd_mailbox_repair_flags, 0, 0, cmd_mailbox_repair},
     {"verify", "[DIR]", "check every journal of a stopped mailbox", "ron mailbox verify ron-data/mailbox",

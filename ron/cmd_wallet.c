@@ -31,9 +31,7 @@ struct operation {
 
 static int64_t timeout_ms(struct cmd_ctx *ctx)
 {
-    int64_t ms = 30000;
-    const char *text = cmd_flag(ctx, "timeout", "30s");
-    return str_parse_duration_ms(str_from_c(text), &ms) == ERR_OK && ms > 0 ? ms : -1;
+    return cmd_flag_ms(ctx, "timeout", 30000, 1, CMD_MS_MAX);
 }
 
 RT_BLOCKS
@@ -128,8 +126,6 @@ static int run_operation(struct cmd_ctx *ctx, const struct operation *o, bool si
     struct client_answer a;
     struct buf body;
     struct uuid id = uuid_v7_now(clock_real());
-    if (limit < 0)
-        return cmd_fail(ctx, CMD_USAGE, "--timeout is a duration such as 30s or 500ms");
     uuid_format(&id, key);
     bool fetched = false;
     if (o->nonce) {
@@ -257,22 +253,27 @@ static int get(struct cmd_ctx *ctx, const char *prefix, const char *name, const 
     return status;
 }
 
-static void print_balances(struct cmd_ctx *ctx, const json_t *account)
+static void balance_row(struct table *t, const json_t *row)
+{
+    table_cell(t, "%s", client_str(row, "asset"));
+    table_cell(t, "%s", client_str(row, "available"));
+    table_cell(t, "%s", client_str(row, "held"));
+}
+
+/* Of an account with all its assets, or of one asset of it. */
+static void print_balances(struct cmd_ctx *ctx, const json_t *answer)
 {
     static const char *const headers[] = {"asset", ">available", ">held"};
     struct table t;
     size_t i;
     json_t *row;
     table_init(&t, cmd_global(ctx)->color, headers, 3);
-    json_array_foreach(json_object_get(account, "assets"), i, row)
-    {
-        table_cell(&t, "%s", client_str(row, "asset"));
-        table_cell(&t, "%s", client_str(row, "available"));
-        table_cell(&t, "%s", client_str(row, "held"));
-    }
-    table_print_or(&t, "%s holds nothing", client_str(account, "account"));
-    if (json_is_true(json_object_get(account, "degraded")))
-        printf("the ledger is away: this is %lld ms old\n", client_int(account, "stale_ms"));
+    if (json_object_get(answer, "asset"))
+        balance_row(&t, answer);
+    json_array_foreach(json_object_get(answer, "assets"), i, row) balance_row(&t, row);
+    table_print_or(&t, "%s holds nothing", client_str(answer, "account"));
+    if (json_is_true(json_object_get(answer, "degraded")))
+        printf("the ledger is away: this is %lld ms old\n", client_int(answer, "stale_ms"));
 }
 
 /* Shows what is there: as it came with --json, or when nothing prints it nicely, or when it is not known yet. */
@@ -296,8 +297,17 @@ static int show(struct cmd_ctx *ctx, const char *prefix, const char *name, const
 RT_BLOCKS
 static int run_balance(struct cmd_ctx *ctx, int argc, char **argv)
 {
+    const char *asset = cmd_flag(ctx, "asset", NULL);
+    struct buf query;
     (void)argc;
-    return show(ctx, "/v1/accounts/", argv[0], "", print_balances);
+    if (!asset)
+        return show(ctx, "/v1/accounts/", argv[0], "", print_balances);
+    buf_init(&query, PATH_MAX_CHARS);
+    buf_puts(&query, "&asset=");
+    client_encode(asset, &query);
+    int status = show(ctx, "/v1/balance?account=", argv[0], buf_cstr(&query), print_balances);
+    buf_fini(&query);
+    return status;
 }
 
 RT_BLOCKS
@@ -377,6 +387,7 @@ static const struct cmd_flag simulate_flags[] = {F_ASSET,  F_MEMO, F_NONCE,   F_
 static const struct cmd_flag prove_flags[] = {{"tlog", CMD_SWITCH, NULL, "as a C2SP tlog-proof"}, F_END};
 static const struct cmd_flag verify_flags[] = {
     FLAG("key", "VKEY|FILE", "the ledger's public key (origin+id+key), or a file that holds it"), F_END};
+static const struct cmd_flag balance_flags[] = {FLAG("asset", "ASSET", "only this one"), F_END};
 static const struct cmd_flag watch_flags[] = {FLAG("count", "N", "stop after so many changes"), F_END};
 
 static const struct cmd commands[] = {
@@ -396,7 +407,8 @@ static const struct cmd commands[] = {
      settle_flags, 1, 1, run_release},
     {"simulate", "OPERATION ARGUMENTS", "what an operation would do, without doing it",
      "  ron wallet simulate transfer acct:alice acct:shop 250", simulate_flags, 2, 4, run_simulate},
-    {"balance", "ACCOUNT", "what an account has", "  ron wallet balance acct:alice", NULL, 1, 1,
+    {"balance", "ACCOUNT", "what an account has",
+     "  ron wallet balance acct:alice\n  ron wallet balance acct:alice --asset ron", balance_flags, 1, 1,
      run_balance},
     {"tx", "TXID", "the receipt of a transaction", "  ron wallet tx tx_41892e7d297fbcbf28f2706a97637b40",
      NULL, 1, 1, run_tx},

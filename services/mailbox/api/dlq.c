@@ -74,7 +74,8 @@ static void finish(struct mailbox_call *c)
                                     buf_bytes(&op->body));
     else
         mailbox_call_refuse(c, op->err == ERR_DRAINING ? ERR_BUSY : op->err,
-                            op->err == ERR_DRAINING ? MAILBOX_WHY_DRAINING : MAILBOX_WHY_NONE, NULL);
+                            op->err == ERR_DRAINING ? MAILBOX_WHY_DRAINING : MAILBOX_WHY_NONE,
+                            op->err == ERR_NOT_FOUND ? "no such topic" : NULL);
     operator_free(op);
 }
 
