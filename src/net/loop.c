@@ -1,6 +1,7 @@
 /*
  * The loop's one iteration: wait for descriptors, run their functions, run posted messages, fire due
- * timers, run the batch-end functions, wake whom it has work for. The clock is read once after the wait.
+ * timers, run the batch-end functions, wake whom it has work for. The clock is read after the wait and again before every
+ * further descriptor: one that waited behind others, or behind another thread on this core, did not begin when they did.
  */
 #include "net/loop.h"
 
@@ -350,8 +351,11 @@ void net_loop_once(struct net_loop *loop, int wait_ms)
     for (loop->event_at = 0; loop->event_at < loop->event_count; loop->event_at++) {
         struct epoll_event *ev = &loop->events[loop->event_at];
         struct net_fd *nf = ev->data.ptr;
-        if (nf)
-            nf->fn(nf, ev->events);
+        if (!nf)
+            continue;
+        if (loop->event_at > 0)
+            loop->now_ns = clock_mono_ns(loop->clock);
+        nf->fn(nf, ev->events);
     }
     int came = loop->event_count;
     loop->event_count = 0;

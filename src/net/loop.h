@@ -60,7 +60,7 @@ void net_loop_wake(struct net_loop *loop); /* ends the wait, from any thread: fo
 void net_loop_stop(struct net_loop *loop);
 
 struct net_loop *net_loop_current(void);               /* the loop this thread is running, or NULL */
-int64_t net_loop_now_ns(const struct net_loop *loop);  /* taken when the iteration began */
+int64_t net_loop_now_ns(const struct net_loop *loop);  /* when this descriptor had its turn */
 int64_t net_loop_wall_ms(const struct net_loop *loop); /* likewise */
 const struct clock *net_loop_clock(const struct net_loop *loop);
 
