@@ -4,7 +4,7 @@
  *
  * Ownership   The client copies what it is given. The response is valid during the callback.
  * Threads     net_http_send and net_http_call_close from any thread; callbacks run on the loop's
- *             thread. net_http_once blocks, needs no loop and is for command-line tools and tasks.
+ *             thread. A session and net_http_once block and need no loop: for command-line tools and tasks.
  * Memory      At most max_requests at once (ERR_BUSY); bodies are bounded by response_max.
  * Order       None between requests.
  */
@@ -113,8 +113,17 @@ NODISCARD enum err net_http_send(struct net_http_client *c, const struct net_htt
  * client is destroyed. */
 void net_http_call_close(struct net_http_call *call);
 
-/* One request with a client of its own, in the calling thread: for the command line, and for tasks, which beat
- * meanwhile and whose hard cancel ends it (ERR_CANCELED). fn runs before it returns. ca_file may be NULL. */
+/*
+ * Requests one after the other, over connections that are kept, for who has no loop: the command line, and tasks, which beat
+ * while they wait and whose hard cancel ends a request (ERR_CANCELED). One thread at a time. ca_file and s may be NULL.
+ */
+struct net_http_session;
+NODISCARD enum err net_http_session_open(const char *ca_file, struct net_http_session **out);
+void net_http_session_close(struct net_http_session *s);
+/* As net_http_send; fn has run when it returns ERR_OK. */
+NODISCARD enum err net_http_session_send(struct net_http_session *s, const struct net_http_request *rq,
+                                         net_http_done_fn *fn, void *arg) RT_BLOCKS;
+/* The same with a session of its own. */
 NODISCARD enum err net_http_once(const struct net_http_request *rq, const char *ca_file,
                                  net_http_done_fn *fn, void *arg) RT_BLOCKS;
 

@@ -1,8 +1,15 @@
-/* A request in a program that has no loop: it gets one, and a client, for as long as it takes. */
+/* Requests of a thread that has no loop: a session is one, and a client on it. */
+#include <stdlib.h>
+
 #include "net/http_client.h"
 #include "rt/task.h"
 
 enum { TURN_MS = 100 }; /* how soon a task sees that it was cancelled */
+
+struct net_http_session {
+    struct net_loop *loop;
+    struct net_http_client *client;
+};
 
 struct once {
     net_http_done_fn *fn;
@@ -48,27 +55,56 @@ static void await(struct net_loop *loop, struct net_http_call *call, const struc
         net_http_call_close(call);
 }
 
-enum err net_http_once(const struct net_http_request *rq, const char *ca_file, net_http_done_fn *fn,
-                       void *arg)
+enum err net_http_session_open(const char *ca_file, struct net_http_session **out)
 {
-    struct net_loop *loop;
-    struct net_http_client *c = NULL;
+    struct net_http_session *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return ERR_NO_MEMORY;
+    enum err e = net_loop_create(NULL, &s->loop);
+    if (e == ERR_OK)
+        e = net_http_client_create(&(struct net_http_client_config){.loop = s->loop, .ca_file = ca_file},
+                                   &s->client);
+    if (e == ERR_OK)
+        *out = s;
+    else
+        net_http_session_close(s);
+    return e;
+}
+
+void net_http_session_close(struct net_http_session *s)
+{
+    if (s == NULL)
+        return;
+    net_http_client_destroy(s->client);
+    if (s->loop != NULL) {
+        net_loop_once(s->loop, 0); /* closing a call left a message to the client, which goes now */
+        net_loop_destroy(s->loop);
+    }
+    free(s);
+}
+
+enum err net_http_session_send(struct net_http_session *s, const struct net_http_request *rq,
+                               net_http_done_fn *fn, void *arg)
+{
     struct net_http_call *call;
     struct once o = {.fn = fn, .arg = arg, .rq = rq};
     struct net_http_request mine = *rq;
     mine.on_head = rq->on_head != NULL ? once_head : NULL;
     mine.on_body = rq->on_body != NULL ? once_body : NULL;
-    enum err e = net_loop_create(NULL, &loop);
+    enum err e = net_http_send(s->client, &mine, on_once, &o, &call);
+    if (e == ERR_OK)
+        await(s->loop, call, &o);
+    return e;
+}
+
+enum err net_http_once(const struct net_http_request *rq, const char *ca_file, net_http_done_fn *fn,
+                       void *arg)
+{
+    struct net_http_session *s;
+    enum err e = net_http_session_open(ca_file, &s);
     if (e != ERR_OK)
         return e;
-    struct net_http_client_config cfg = {.loop = loop, .ca_file = ca_file};
-    e = net_http_client_create(&cfg, &c);
-    if (e == ERR_OK)
-        e = net_http_send(c, &mine, on_once, &o, &call);
-    if (e == ERR_OK)
-        await(loop, call, &o);
-    net_http_client_destroy(c);
-    net_loop_once(loop, 0); /* closing the call left a message to the client, which goes now */
-    net_loop_destroy(loop);
+    e = net_http_session_send(s, rq, fn, arg);
+    net_http_session_close(s);
     return e;
 }

@@ -2,96 +2,96 @@
  * OTLP/HTTP with JSON: trace and span ids are hex (not base64, unlike plain proto3 JSON), 64-bit integers
  * are strings, enums are numbers. One resource, one scope, any number of spans.
  */
-#include "obs/span.h"
-
 #include <string.h>
 
-static void put_json_str(struct buf *out, const char *s)
+#include "obs/span.h"
+
+static void put_hex(struct json_w *w, const char *key, const uint8_t *p, size_t n)
 {
-    buf_putc(out, '"');
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-        if (c == '"' || c == '\\')
-            buf_putc(out, '\\');
-        if (c < 0x20)
-            buf_printf(out, "\\u%04x", (unsigned)c);
-        else
-            buf_putc(out, *s);
-    }
-    buf_putc(out, '"');
+    json_key(w, key);
+    json_hex(w, p, n);
 }
 
-static void put_hex(struct buf *out, const char *key, const uint8_t *p, size_t n)
+static void put_number(struct json_w *w, const char *key, uint64_t n)
 {
-    buf_printf(out, "\"%s\":\"", key);
-    for (size_t i = 0; i < n; i++)
-        buf_printf(out, "%02x", (unsigned)p[i]);
-    buf_putc(out, '"');
+    /* A signed 64-bit number there; larger ones would be refused by the receiver. */
+    json_key(w, key);
+    json_u64_text(w, n > INT64_MAX ? INT64_MAX : n);
 }
 
-static void put_text_attr(struct buf *out, const char *key, const char *value)
+static void put_attr(struct json_w *w, const char *key, const char *text, uint64_t number)
 {
-    buf_puts(out, "{\"key\":");
-    put_json_str(out, key);
-    buf_puts(out, ",\"value\":{\"stringValue\":");
-    put_json_str(out, value);
-    buf_puts(out, "}}");
+    json_obj_begin(w);
+    json_put_cstr(w, "key", key);
+    json_key(w, "value");
+    json_obj_begin(w);
+    if (text)
+        json_put_cstr(w, "stringValue", text);
+    else
+        put_number(w, "intValue", number);
+    json_obj_end(w);
+    json_obj_end(w);
 }
 
-static void put_attr(struct buf *out, const struct obs_attr *a)
+void obs_otlp_begin(struct json_w *w, const char *service, const char *version, struct buf *out)
 {
-    if (a->is_text) {
-        put_text_attr(out, a->key, a->text);
-        return;
-    }
-    buf_puts(out, "{\"key\":");
-    put_json_str(out, a->key);
-    /* intValue is a signed 64-bit number; larger ones would be refused by the receiver. */
-    uint64_t n = a->number > INT64_MAX ? INT64_MAX : a->number;
-    buf_printf(out, ",\"value\":{\"intValue\":\"%llu\"}}", (unsigned long long)n);
+    json_w_init(w, out);
+    json_obj_begin(w);
+    json_key(w, "resourceSpans");
+    json_arr_begin(w);
+    json_obj_begin(w);
+    json_key(w, "resource");
+    json_obj_begin(w);
+    json_key(w, "attributes");
+    json_arr_begin(w);
+    put_attr(w, "service.name", service, 0);
+    put_attr(w, "service.version", version, 0);
+    json_arr_end(w);
+    json_obj_end(w);
+    json_key(w, "scopeSpans");
+    json_arr_begin(w);
+    json_obj_begin(w);
+    json_key(w, "scope");
+    json_obj_begin(w);
+    json_put_cstr(w, "name", "ron");
+    json_obj_end(w);
+    json_key(w, "spans");
+    json_arr_begin(w);
 }
 
-static void put_span(struct buf *out, const struct obs_span *s)
+void obs_otlp_span(struct json_w *w, const struct obs_span *s)
 {
     static const uint8_t zero[8];
     enum { SPAN_KIND_INTERNAL = 1, STATUS_OK = 1, STATUS_ERROR = 2 };
-    buf_putc(out, '{');
-    put_hex(out, "traceId", s->self.trace_id, 16);
-    buf_putc(out, ',');
-    put_hex(out, "spanId", s->self.span_id, 8);
-    if (memcmp(s->parent_id, zero, 8) != 0) {
-        buf_putc(out, ',');
-        put_hex(out, "parentSpanId", s->parent_id, 8);
-    }
-    buf_puts(out, ",\"name\":");
-    put_json_str(out, s->name);
-    buf_printf(out,
-               ",\"kind\":%d,\"startTimeUnixNano\":\"%lld\",\"endTimeUnixNano\":\"%lld\",\"attributes\":[",
-               SPAN_KIND_INTERNAL, (long long)s->start_unix_ns, (long long)s->end_unix_ns);
-    for (size_t i = 0; i < s->n_attrs; i++) {
-        if (i)
-            buf_putc(out, ',');
-        put_attr(out, &s->attrs[i]);
-    }
-    buf_puts(out, "],\"status\":{\"code\":");
-    if (s->err == ERR_OK)
-        buf_printf(out, "%d}}", STATUS_OK);
-    else
-        buf_printf(out, "%d,\"message\":\"%s\"}}", STATUS_ERROR, err_code(s->err));
+    json_obj_begin(w);
+    put_hex(w, "traceId", s->self.trace_id, sizeof s->self.trace_id);
+    put_hex(w, "spanId", s->self.span_id, sizeof s->self.span_id);
+    if (memcmp(s->parent_id, zero, sizeof zero) != 0)
+        put_hex(w, "parentSpanId", s->parent_id, sizeof s->parent_id);
+    json_put_cstr(w, "name", s->name);
+    json_put_u64(w, "kind", SPAN_KIND_INTERNAL);
+    put_number(w, "startTimeUnixNano", (uint64_t)s->start_unix_ns);
+    put_number(w, "endTimeUnixNano", (uint64_t)s->end_unix_ns);
+    json_key(w, "attributes");
+    json_arr_begin(w);
+    for (size_t i = 0; i < s->n_attrs; i++)
+        put_attr(w, s->attrs[i].key, s->attrs[i].is_text ? s->attrs[i].text : NULL, s->attrs[i].number);
+    json_arr_end(w);
+    json_key(w, "status");
+    json_obj_begin(w);
+    json_put_u64(w, "code", s->err == ERR_OK ? STATUS_OK : STATUS_ERROR);
+    if (s->err != ERR_OK)
+        json_put_cstr(w, "message", err_code(s->err));
+    json_obj_end(w);
+    json_obj_end(w);
 }
 
-void obs_otlp_encode(const char *service, const char *version, const struct obs_span *spans, size_t n,
-                     struct buf *out)
+void obs_otlp_end(struct json_w *w)
 {
-    buf_puts(out, "{\"resourceSpans\":[{\"resource\":{\"attributes\":[");
-    put_text_attr(out, "service.name", service);
-    buf_putc(out, ',');
-    put_text_attr(out, "service.version", version);
-    buf_puts(out, "]},\"scopeSpans\":[{\"scope\":{\"name\":\"ron\"},\"spans\":[");
-    for (size_t i = 0; i < n; i++) {
-        if (i)
-            buf_putc(out, ',');
-        put_span(out, &spans[i]);
-    }
-    buf_puts(out, "]}]}]}");
+    json_arr_end(w); /* spans */
+    json_obj_end(w);
+    json_arr_end(w); /* scopeSpans */
+    json_obj_end(w);
+    json_arr_end(w); /* resourceSpans */
+    json_obj_end(w);
 }

@@ -241,6 +241,12 @@ void obs_span_u64(struct obs_span *s, const char *key, uint64_t value)
     a->number = value;
 }
 
+/* Of the attributes only those that are there: most of a span is room for more of them. */
+static void copy_span(struct obs_span *to, const struct obs_span *from)
+{
+    memcpy(to, from, offsetof(struct obs_span, attrs) + from->n_attrs * sizeof from->attrs[0]);
+}
+
 static bool enqueue(struct obs_tracer *t, const struct obs_span *s)
 {
     size_t at = atomic_load_explicit(&t->tail, memory_order_relaxed);
@@ -250,7 +256,7 @@ static bool enqueue(struct obs_tracer *t, const struct obs_span *s)
         if (turn == at) {
             if (atomic_compare_exchange_weak_explicit(&t->tail, &at, at + 1, memory_order_relaxed,
                                                       memory_order_relaxed)) {
-                c->span = *s;
+                copy_span(&c->span, s);
                 atomic_store_explicit(&c->turn, at + 1, memory_order_release);
                 return true;
             }
@@ -284,7 +290,7 @@ size_t obs_tracer_take(struct obs_tracer *t, struct obs_span *out, size_t max)
         if (turn == at + 1) {
             if (atomic_compare_exchange_weak_explicit(&t->head, &at, at + 1, memory_order_relaxed,
                                                       memory_order_relaxed)) {
-                out[n++] = c->span;
+                copy_span(&out[n++], &c->span);
                 atomic_store_explicit(&c->turn, at + t->mask + 1, memory_order_release);
                 at++;
             }

@@ -24,6 +24,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json_write.h"
 
 enum { OBS_ATTRS_MAX = 8, OBS_ATTR_TEXT_MAX = 64, OBS_TRACEPARENT_CHARS = 56 };
 
@@ -82,8 +83,12 @@ uint64_t obs_tracer_lost(const struct obs_tracer *t);
 uint64_t
 obs_tracer_queued(const struct obs_tracer *t); /* ended and sampled since the start, lost ones included */
 
-/* One ExportTraceServiceRequest in the JSON encoding of OTLP 1.x. Errors stick in out->err. */
-void obs_otlp_encode(const char *service, const char *version, const struct obs_span *spans, size_t n,
-                     struct buf *out);
+/*
+ * One ExportTraceServiceRequest in the JSON encoding of OTLP 1.x: begin, any number of spans, end. Errors stick in out->err;
+ * a caller that stops at a size looks at out->n between spans.
+ */
+void obs_otlp_begin(struct json_w *w, const char *service, const char *version, struct buf *out);
+void obs_otlp_span(struct json_w *w, const struct obs_span *s);
+void obs_otlp_end(struct json_w *w);
 
 #endif

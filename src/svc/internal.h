@@ -75,6 +75,8 @@ struct svc {
     struct obs_log *log;
     struct obs_health *health;
     struct obs_tracer *tracer;
+    struct net_http_session
+        *collector; /* the exporting task's; NULL until there was something to send to */
     struct auth *auth;
     struct net_tls *tls;
     struct net_server *server;

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "net/loop.h"
 #include "svc/host.h"
+#include "net/http_client.h"
 #include "svc/internal.h"
 
 enum { FLUSH_MS = 1000 }; /* a client that reads slower than this when everything ends is cut */
@@ -365,6 +366,7 @@ void svc_close(struct svc *s)
     auth_close(s->auth);
     if (s->own_disk && s->disk != store_disk_real())
         store_disk_destroy(s->disk);
+    net_http_session_close(s->collector);
     obs_tracer_destroy(s->tracer);
     obs_health_destroy(s->health);
     obs_log_destroy(s->log);

@@ -1,17 +1,15 @@
 /*
- * What the frame does all the time: readiness every 100 ms, queue and task numbers when somebody scrapes, traces out
- * once a second, capability cache upkeep.
+ * What the frame does all the time: readiness every 100 ms, queue and task numbers when somebody scrapes, capability cache
+ * upkeep.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/json_write.h"
-#include "net/http_client.h"
 #include "svc/internal.h"
-#include "svc/version.h"
 
-enum { TICK_MS = 100, EXPORT_MS = 1000, SPANS_PER_POST = 128 };
+enum { TICK_MS = 100, EXPORT_MS = 1000 };
 
 void svc__health_publish(struct svc *s)
 {
@@ -43,35 +41,6 @@ enum err svc_caps_task(struct rt_task *self, void *arg)
 {
     struct svc *s = arg;
     return auth_refresher_run(self, s->auth);
-}
-
-static void post_ignored(void *arg, enum err e, const struct net_http_response *r)
-{
-    *(bool *)arg = e == ERR_OK && r->status < 300;
-}
-
-void svc_export_traces(struct svc *s)
-{
-    static const char *const headers[] = {"Content-Type: application/json", NULL};
-    struct obs_span *spans = *svc_common(s)->otlp_endpoint ? calloc(SPANS_PER_POST, sizeof *spans) : NULL;
-    struct buf out, *body = &out;
-    size_t n;
-    bool ok = spans != NULL;
-    buf_init(body, 4 << 20);
-    while (ok && (n = obs_tracer_take(s->tracer, spans, SPANS_PER_POST)) > 0) {
-        buf_reset(body);
-        obs_otlp_encode(s->def->title, SVC_VERSION, spans, n, body);
-        struct net_http_request rq = {.method = "POST",
-                                      .url = svc_common(s)->otlp_endpoint,
-                                      .headers = headers,
-                                      .body = buf_bytes(body),
-                                      .by = deadline_in_ms(1000)};
-        /* Traces may be lost: the next second brings others. */
-        if (net_http_once(&rq, NULL, post_ignored, &ok) != ERR_OK)
-            ok = false;
-    }
-    buf_fini(body);
-    free(spans);
 }
 
 enum err svc_metrics_task(struct rt_task *self, void *arg)

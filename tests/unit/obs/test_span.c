@@ -152,7 +152,12 @@ static void otlp_json_has_the_shape_a_collector_expects(void **state)
     assert_int_equal(obs_tracer_take(t, taken, 2), 2);
     struct buf out;
     buf_init(&out, 1 << 16);
-    obs_otlp_encode("ron-ledger", "1.0", taken, 2, &out);
+    struct json_w w;
+    obs_otlp_begin(&w, "ron-ledger", "1.0", &out);
+    for (size_t i = 0; i < 2; i++)
+        obs_otlp_span(&w, &taken[i]);
+    obs_otlp_end(&w);
+    assert_true(json_w_done(&w));
     json_t *j = json_loads(buf_cstr(&out), JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(j);
     json_t *rs = json_array_get(json_object_get(j, "resourceSpans"), 0);
