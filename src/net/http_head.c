@@ -149,20 +149,28 @@ static void forwarded_read(struct net_req *rq)
     }
 }
 
-/* Copies the head (handlers may keep the request long after the input buffer is gone) and reads what the server acts on.
- * text NULL: there is no readable head, e.g. it was refused. */
+/* Copies the head, for handlers may keep the request long after the input buffer is gone, and finds who answers it. */
+static void learn(struct net_req *rq, const char *text)
+{
+    size_t n = rq->head.head_bytes;
+    char *kept = net_req__keep(rq, n);
+    memcpy(kept, text, n);
+    net_router_find(rq->w->s->router, net_http_text(kept, rq->head.method),
+                    net_http_text(kept, rq->head.path), &rq->match);
+    rq->known_n = n;
+}
+
+/* Reads what the server itself acts on. text NULL: there is no readable head, e.g. it was refused. */
 void net_req__read_head(struct net_req *rq, const char *text)
 {
     if (text) {
-        rq->text = arena_alloc(&rq->arena, rq->head.head_bytes);
-        CHECK(rq->text != NULL);
-        memcpy(rq->text, text, rq->head.head_bytes);
+        if (!rq->known_n)
+            learn(rq, text);
+        rq->text = rq->kept;
         rq->method = net_http_text(rq->text, rq->head.method);
         rq->is_head = str_eq(rq->method, STR("HEAD"));
         rq->http10 = rq->head.minor == 0;
         rq->want_keep = rq->head.keep_alive;
-        struct str path = net_http_text(rq->text, rq->head.path);
-        net_router_find(rq->w->s->router, rq->method, path, &rq->match);
         struct str tp = known_value(rq, NET_HTTP_TRACEPARENT);
         if (tp.p && traceparent_ok(tp))
             rq->traceparent = tp;

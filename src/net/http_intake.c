@@ -1,8 +1,8 @@
 /*
  * Bytes from a connection, until they are heads and bodies.
  *
- * They are read into a pooled block, heads are judged in place (http_admit.c) and copied into the request, bodies go to
- * http_body.c. A block goes back as soon as it is empty: an idle connection has none. A request enters the connection's pipe
+ * They are read into a pooled block, heads are judged in place (http_admit.c) and copied into the request, unless it knows them
+ * from before; bodies go to http_body.c. A block goes back as soon as it is empty: an idle connection has none. A request enters the connection's pipe
  * with its first byte; whatever refuses it (http_refuse.c) answers through the same pipe, so order is kept.
  */
 #include "net/http_internal.h"
@@ -40,11 +40,13 @@ static void request_begin(struct net_conn *c)
 {
     struct net_worker *w = c->w;
     const struct net_limits *l = &w->limits;
-    struct net_req *rq = net_req__new(w);
+    const struct net_http_limits limits = {l->header_bytes, l->header_fields, l->target_bytes};
+    struct net_req *rq =
+        net_req__new_for(w, bytes_of(c->in->data + c->in_from, net_conn__in_n(c)), &limits);
     rq->started_ns = net_conn__now_ns(c);
     rq->peer = c->peer;
-    net_http_head_init(&rq->head,
-                       &(struct net_http_limits){l->header_bytes, l->header_fields, l->target_bytes});
+    if (!rq->known_n)
+        net_http_head_init(&rq->head, &limits);
     net_pipe__push(c, rq);
     c->cur = rq;
     c->reading = NET_READ_HEAD;
@@ -55,7 +57,8 @@ static void request_begin(struct net_conn *c)
 static bool head_read(struct net_conn *c)
 {
     struct net_req *rq = c->cur;
-    switch (net_http_head_feed(&rq->head, (const char *)c->in->data + c->in_from, net_conn__in_n(c))) {
+    const char *text = (const char *)c->in->data + c->in_from;
+    switch (rq->known_n ? NET_HTTP_DONE : net_http_head_feed(&rq->head, text, net_conn__in_n(c))) {
     case NET_HTTP_DONE:
         net_admit__head(c, rq);
         return true;

@@ -123,8 +123,11 @@ struct net_req {
     struct str method, corr_id, traceparent;
     struct str lines; /* ready header lines for whatever answer comes; lives in the arena */
     char corr[NET_CORR_MAX];
-    char *text; /* the head, copied; spans refer to it */
+    char *text; /* the head, copied; spans refer to it. NULL: it was not, or not yet, read */
     struct net_http_head head;
+    /* What outlives the request in the pool: its copy of the head, and of how many bytes head and match still tell (0: none). */
+    char *kept;
+    size_t kept_cap, known_n;
     uint8_t *body;
     size_t body_n, body_cap;
     uint64_t bytes_in, bytes_out;
@@ -244,7 +247,10 @@ struct net_server {
 };
 
 /* http_request.c */
-struct net_req *net_req__new(struct net_worker *w);
+struct net_req *net_req__new(struct net_worker *w); /* without a head */
+/* For the request that `in` begins with. known_n > 0: head and match tell of its head already, which is all there. */
+struct net_req *net_req__new_for(struct net_worker *w, struct bytes in, const struct net_http_limits *l);
+char *net_req__keep(struct net_req *rq, size_t n); /* room for a copy of the head */
 void net_req__free(struct net_req *rq);
 void net_req__orphan(struct net_req *rq);
 enum err net_req__body_add(struct net_req *rq, struct bytes piece);

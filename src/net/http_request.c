@@ -10,22 +10,15 @@
 
 enum {
     ARENA_CHUNK = 4096,
-    ARENA_OWN = 64 << 10, /* head, small body, decoded params and query */
+    ARENA_OWN = 64 << 10, /* small body, decoded params and query */
+    HEAD_KEEP = 1024,     /* a longer head is forgotten with its request */
+    HEAD_LOOKS = 4,       /* so many of the pool are asked whether they know a head */
     REPLY_KEEP = 16 << 10,
     REPLY_MAX = 1 << 30,
 };
 
-struct net_req *net_req__new(struct net_worker *w)
+static void reset(struct net_req *rq, struct net_worker *w)
 {
-    struct net_req *rq = w->free_reqs;
-    if (rq) {
-        w->free_reqs = rq->next;
-    } else {
-        rq = calloc(1, sizeof *rq);
-        CHECK(rq != NULL);
-        arena_init(&rq->arena, ARENA_CHUNK, ARENA_OWN + NET_REQ_ARENA);
-        buf_init(&rq->reply, REPLY_MAX);
-    }
     rq->magic = NET_REQ_MAGIC;
     rq->next = NULL;
     rq->w = w;
@@ -37,7 +30,6 @@ struct net_req *net_req__new(struct net_worker *w)
     atomic_store_explicit(&rq->gone, false, memory_order_relaxed);
     atomic_store_explicit(&rq->resuming, false, memory_order_relaxed);
     rq->deadline_ns = OS_NEVER;
-    rq->match.leaf = NULL;
     rq->method = rq->corr_id = rq->traceparent = rq->lines = (struct str){NULL, 0};
     rq->text = NULL;
     rq->body = NULL;
@@ -54,7 +46,72 @@ struct net_req *net_req__new(struct net_worker *w)
     rq->end_at = 0;
     rq->answer.release = NULL;
     rq->answer.close_fd = false;
+}
+
+static struct net_req *created(void)
+{
+    struct net_req *rq = calloc(1, sizeof *rq);
+    CHECK(rq != NULL);
+    arena_init(&rq->arena, ARENA_CHUNK, ARENA_OWN + NET_REQ_ARENA);
+    buf_init(&rq->reply, REPLY_MAX);
     return rq;
+}
+
+static bool knows(const struct net_req *rq, struct bytes in, const struct net_http_limits *l)
+{
+    const struct net_http_limits *had = &rq->head.limits;
+    return rq->known_n > 0 && rq->known_n <= in.n && memcmp(rq->kept, in.p, rq->known_n) == 0 &&
+           had->head_bytes == l->head_bytes && had->fields == l->fields && had->line_bytes == l->line_bytes;
+}
+
+/*
+ * Who keeps a connection mostly says the same again. A head that came before, byte by byte, means what it meant then, so the pool's
+ * objects keep the last head they had, and a request whose head one of them knows takes that one: nothing is read twice.
+ */
+struct net_req *net_req__new_for(struct net_worker *w, struct bytes in, const struct net_http_limits *l)
+{
+    struct net_req **at = &w->free_reqs;
+    for (int i = 0; i < HEAD_LOOKS && *at; i++, at = &(*at)->next)
+        if (knows(*at, in, l)) {
+            struct net_req *rq = *at;
+            *at = rq->next;
+            reset(rq, w);
+            return rq;
+        }
+    return net_req__new(w);
+}
+
+struct net_req *net_req__new(struct net_worker *w)
+{
+    struct net_req *rq = w->free_reqs;
+    if (rq)
+        w->free_reqs = rq->next;
+    else
+        rq = created();
+    reset(rq, w);
+    rq->known_n = 0;
+    rq->match.leaf = NULL;
+    return rq;
+}
+
+char *net_req__keep(struct net_req *rq, size_t n)
+{
+    if (n > rq->kept_cap) {
+        free(rq->kept);
+        rq->kept_cap = n > HEAD_KEEP ? n : HEAD_KEEP;
+        rq->kept = malloc(rq->kept_cap);
+        CHECK(rq->kept != NULL);
+    }
+    return rq->kept;
+}
+
+static void forget_long(struct net_req *rq)
+{
+    if (rq->kept_cap <= HEAD_KEEP)
+        return;
+    free(rq->kept);
+    rq->kept = NULL;
+    rq->kept_cap = rq->known_n = 0;
 }
 
 static void leave(struct net_req *rq)
@@ -83,6 +140,7 @@ void net_req__free(struct net_req *rq)
     if (rq->body_owned)
         free(rq->body);
     arena_reset(&rq->arena);
+    forget_long(rq);
     if (rq->reply.cap > REPLY_KEEP) {
         buf_fini(&rq->reply);
         buf_init(&rq->reply, REPLY_MAX);

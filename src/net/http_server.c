@@ -384,6 +384,7 @@ static void worker_fini(struct net_worker *w)
     for (struct net_req *rq = w->free_reqs, *next; rq; rq = next) {
         next = rq->next;
         arena_fini(&rq->arena);
+        free(rq->kept);
         buf_fini(&rq->reply);
         free(rq);
     }
