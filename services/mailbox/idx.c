@@ -557,7 +557,7 @@ enum err mailbox_idx_topics(const struct mailbox_idx_place *at, uint32_t segment
 /* ---- looking one record up ---- */
 
 enum err mailbox_idx_find(const struct mailbox_idx_place *at, uint32_t segment, uint32_t offset8,
-                          uint8_t out_payload_hash[16])
+                          struct mailbox_rec *out)
 {
     struct mailbox_idx_info x;
     char path[STORE_PATH_MAX];
@@ -585,7 +585,10 @@ enum err mailbox_idx_find(const struct mailbox_idx_place *at, uint32_t segment, 
     store_file_close(f);
     if (e == ERR_OK && !found)
         return ERR_NOT_FOUND;
-    if (e == ERR_OK)
-        memcpy(out_payload_hash, p + 64, 16);
-    return e;
+    if (e != ERR_OK)
+        return e;
+    *out = (struct mailbox_rec){.type = MAILBOX_REC_DEDUP};
+    memcpy(out->dedup.digest.b, p + 32, 16);
+    memcpy(out->dedup.payload_hash.b, p + 64, 16);
+    return ERR_OK;
 }

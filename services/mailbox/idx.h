@@ -74,9 +74,9 @@ NODISCARD enum err mailbox_idx_topics(const struct mailbox_idx_place *at, uint32
                                                  const struct sha256 *chain),
                                       void *ctx) RT_BLOCKS;
 
-/* What is left of a record whose segment was stripped: the first half of its payload's hash. ERR_NOT_FOUND, ERR_IO. */
+/* What is left of a record whose segment was stripped, as a DEDUP: digest, first half of the payload's hash. ERR_NOT_FOUND, ERR_IO. */
 NODISCARD enum err mailbox_idx_find(const struct mailbox_idx_place *at, uint32_t segment, uint32_t offset8,
-                                    uint8_t out_payload_hash[16]) RT_BLOCKS;
+                                    struct mailbox_rec *out) RT_BLOCKS;
 
 void mailbox_idx_path(char out[STORE_PATH_MAX], const char *dir, uint32_t segment);
 

@@ -95,11 +95,11 @@ enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offs
     return ERR_OK;
 }
 
-enum err mailbox_log_payload_hash(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
-                                  uint8_t out_first_half[16])
+enum err mailbox_log_read_key(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
+                              struct mailbox_rec *out)
 {
     struct mailbox_idx_place at = {g->disk, g->dir, g->instance, g->shard->no};
-    return mailbox_idx_find(&at, segment, offset8, out_first_half);
+    return mailbox_idx_find(&at, segment, offset8, out);
 }
 
 /* ---- opening ---- */
@@ -368,7 +368,7 @@ static const struct mailbox_digest *digest_of(void *ctx, uint32_t k)
     CHECK(
         k <
         s->pending_n); /* every message of a group is pending until the group is written, in the order of records */
-    return &mailbox_shard_entry(s, s->pending[k].entry)->digest;
+    return &s->pending[k].digest;
 }
 
 /* The index of the active segment grows with it; a sealed one is left for the rebalancer. Failing only means to read it later. */

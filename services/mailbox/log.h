@@ -106,9 +106,9 @@ bool mailbox_log_has_room(const struct mailbox_log *g); /* for the largest group
 NODISCARD enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
                                     uint32_t length64, uint8_t *into, struct mailbox_rec *out) RT_BLOCKS;
 
-/* The first half of the payload's hash of a record whose segment was stripped. ERR_NOT_FOUND, ERR_IO. */
-NODISCARD enum err mailbox_log_payload_hash(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
-                                            uint8_t out_first_half[16]) RT_BLOCKS;
+/* What is left of a record whose segment was stripped: see mailbox_idx_find. */
+NODISCARD enum err mailbox_log_read_key(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
+                                        struct mailbox_rec *out) RT_BLOCKS;
 
 enum {
     MAILBOX_FRAME_MAX =

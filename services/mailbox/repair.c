@@ -321,8 +321,7 @@ static enum err body_of(struct mailbox_repair *r, const struct mailbox_entry *e,
     enum err err = read_segment(r, e->segment);
     if (err == ERR_NOT_FOUND && e->state == MAILBOX_DONE) { /* its index still knows half of the hash */
         struct mailbox_idx_place place = {r->cfg.disk, r->old_dir, r->cfg.instance, r->cfg.shard};
-        *out = (struct mailbox_rec){.type = MAILBOX_REC_DEDUP};
-        err = mailbox_idx_find(&place, e->segment, e->offset8, out->dedup.payload_hash.b);
+        err = mailbox_idx_find(&place, e->segment, e->offset8, out);
         return err == ERR_OK || err == ERR_NO_MEMORY ? err : ERR_INTEGRITY;
     }
     if (err != ERR_OK)

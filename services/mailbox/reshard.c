@@ -130,8 +130,7 @@ static enum err read_body(struct side *from, const struct mailbox_entry *e, uint
     enum err err = mailbox_log_read(&from->log, e->segment, e->offset8, e->length64, buffer, out);
     if (err != ERR_NOT_FOUND || e->state != MAILBOX_DONE)
         return err;
-    *out = (struct mailbox_rec){.type = MAILBOX_REC_DEDUP};
-    return mailbox_log_payload_hash(&from->log, e->segment, e->offset8, out->dedup.payload_hash.b);
+    return mailbox_log_read_key(&from->log, e->segment, e->offset8, out);
 }
 
 static enum err copy_entries(struct mailbox_reshard *r, struct side *from, struct side *to,

@@ -1,5 +1,5 @@
 /*
- * One message in memory: 80 bytes, whatever its body weighs; the body stays in the journal.
+ * One message in memory: 72 bytes, whatever its body weighs; the body stays in the journal.
  *
  * Entries live in slabs and are named by a u32 (0 = none), so links cost four bytes. left and right belong to whichever
  * single structure the state puts the entry into:
@@ -12,11 +12,17 @@
  *   DONE     forget wheel;                                 due = when the dedup window ends, INT64_MAX = never
  *   FREE     free list (right = next)
  *
+ * Three things are kept shorter than they are elsewhere. Of a key's digest twelve bytes: two keys of a thousand million meet in
+ * them with a chance of 10^-11, and who wants a key that meets another's has to try 2^96; whatever leaves memory (journal, index files)
+ * has all sixteen. due has 48 bits, four years either way of now in microseconds, and what lies beyond is never. topic_seq has
+ * 48: nine years at a million messages a second to one topic.
+ *
  * An entry acked while READY cannot be taken out of the middle of a heap: it becomes DONE and GHOST, stays where it is,
  * and moves to the forget wheel when the heap gives it up.
  *
  * Threads     One writer, no readers.
- * Memory      Slabs of 2 MiB on demand, given back only by fini. A free entry is reused first.
+ * Memory      Slabs of 2 MiB on demand, given back only by fini. A free entry is reused first. The first few fill page by page:
+ *             a large page that is half empty weighs most in a small table, and misses in its translation least.
  */
 #ifndef RON_MAILBOX_CORE_ENTRY_H
 #define RON_MAILBOX_CORE_ENTRY_H
@@ -44,25 +50,30 @@ enum {
 
 enum { MAILBOX_SEGMENT_PENDING = 0 }; /* body is in the group being built; offset8 counts from its start */
 
+enum { MAILBOX_DIGEST_KEPT = 12 };
+#define MAILBOX_SEQ_MAX ((UINT64_C(1) << 48) - 1)
+
 struct mailbox_entry {
     struct uuid msg_id;
-    struct mailbox_digest digest;
-    uint64_t topic_seq;
-    int64_t due;
+    uint64_t topic_seq : 48; /* at most MAILBOX_SEQ_MAX */
+    uint64_t length64 : 16;  /* record length, rounded up to 64 bytes */
+    uint64_t due48 : 48;     /* see mailbox_entry_due */
+    uint64_t stream : 16;    /* slot of the stream that holds the lease, 0 = none */
+    uint8_t digest[MAILBOX_DIGEST_KEPT];
     uint32_t segment;
     uint32_t offset8;
     uint32_t topic; /* slot in the topic table */
     uint32_t left, right;
     uint32_t accept_ms32; /* monotonic ms of acceptance, modulo 2^32 */
-    uint16_t length64;    /* record length, rounded up to 64 bytes */
     uint16_t attempt;
     uint8_t state : 3, flags : 5;
     uint8_t tries;
-    uint16_t stream; /* slot of the stream that holds the lease, 0 = none */
 };
-_Static_assert(sizeof(struct mailbox_entry) == 80, "an entry is 80 bytes");
+_Static_assert(sizeof(struct mailbox_entry) == 72, "an entry is 72 bytes");
 
-enum { MAILBOX_SLAB_ENTRIES = HUGE_BYTES / 80 };
+enum { MAILBOX_SMALL_PIECES = 8 }; /* of a table, before large pages are asked for */
+
+enum { MAILBOX_SLAB_ENTRIES = HUGE_BYTES / sizeof(struct mailbox_entry) };
 
 struct mailbox_slabs {
     struct mailbox_entry **slab;
@@ -81,6 +92,24 @@ void mailbox_slabs_release_held(struct mailbox_slabs *s);
 static inline struct mailbox_entry *mailbox_entry_at(const struct mailbox_slabs *s, uint32_t index)
 {
     return &s->slab[index / MAILBOX_SLAB_ENTRIES][index % MAILBOX_SLAB_ENTRIES];
+}
+
+#define MAILBOX_DUE_MAX ((INT64_C(1) << 47) - 1)
+
+/* When something happens to it, by the state above; INT64_MAX = never. */
+static inline int64_t mailbox_entry_due(const struct mailbox_entry *e)
+{
+    int64_t due = (int64_t)((uint64_t)e->due48 << 16) >> 16;
+    return due == MAILBOX_DUE_MAX ? INT64_MAX : due;
+}
+
+static inline void mailbox_entry_set_due(struct mailbox_entry *e, int64_t due)
+{
+    if (due > MAILBOX_DUE_MAX)
+        due = MAILBOX_DUE_MAX;
+    if (due < -MAILBOX_DUE_MAX)
+        due = -MAILBOX_DUE_MAX;
+    e->due48 = (uint64_t)due & ((UINT64_C(1) << 48) - 1);
 }
 
 #endif

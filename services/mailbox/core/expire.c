@@ -12,7 +12,7 @@ static void timer_due(void *ctx, uint32_t i)
 
     if (e->state == MAILBOX_DELAYED) {
         if (e->flags & MAILBOX_F_AFTER_FAIL)
-            e->due = mailbox_shard__accept_us(s, e);
+            mailbox_entry_set_due(e, mailbox_shard__accept_us(s, e));
         mailbox_shard__set_state(s, i, MAILBOX_READY);
         mailbox_shard__heap_push(s, t, i);
         mailbox_shard__mark_dirty(s, t);
@@ -62,7 +62,7 @@ static void retire_dead(struct mailbox_shard *s, struct mailbox_topic *t)
     for (int k = 0; k < 64 && t->dlq_head; k++) {
         uint32_t i = t->dlq_head;
         struct mailbox_entry *e = ENTRY(s, i);
-        if ((int64_t)s->now.wall_ms - e->due <= (int64_t)s->rules->retention_dlq_ms)
+        if ((int64_t)s->now.wall_ms - mailbox_entry_due(e) <= (int64_t)s->rules->retention_dlq_ms)
             return;
         mailbox_shard__dlq_remove(s, t, i);
         s->stats.purged[MAILBOX_CAUSE_RETENTION]++;
@@ -95,8 +95,8 @@ static void round_ended(struct mailbox_shard *s)
 static void note_oldest(struct mailbox_shard *s, struct mailbox_topic *t)
 {
     uint32_t head = mailbox_shard__ready_head(s, t);
-    if (head && ENTRY(s, head)->due < s->oldest_so_far_us[t->policy])
-        s->oldest_so_far_us[t->policy] = ENTRY(s, head)->due;
+    if (head && mailbox_entry_due(ENTRY(s, head)) < s->oldest_so_far_us[t->policy])
+        s->oldest_so_far_us[t->policy] = mailbox_entry_due(ENTRY(s, head));
 }
 
 void mailbox_shard_retention(struct mailbox_shard *s, struct mailbox_now now, uint32_t n)

@@ -13,11 +13,12 @@ enum {
 };
 
 void mailbox_index_init(struct mailbox_index *x, const struct mailbox_slabs *slabs, size_t key_offset,
-                        uint64_t secret)
+                        size_t key_bytes, uint64_t secret)
 {
     memset(x, 0, sizeof *x);
     x->slabs = slabs;
     x->key_offset = key_offset;
+    x->key_bytes = key_bytes;
     x->factor = secret | 1;
     x->buckets = 1;
 }
@@ -37,10 +38,10 @@ void mailbox_index_fini(struct mailbox_index *x)
 
 /* ---- where a key belongs ---- */
 
-/* The last eight bytes of both keys are uniform: 62 random bits of an id, half of a SHA-256. */
+/* The last eight bytes of both keys are uniform: 62 random bits of an id, a piece of a SHA-256. */
 static uint64_t key_hash(const struct mailbox_index *x, const uint8_t *key)
 {
-    return le64_get(key + 8) * x->factor;
+    return le64_get(key + x->key_bytes - 8) * x->factor;
 }
 
 static uint32_t part_of(uint64_t h)
@@ -110,7 +111,7 @@ static bool may_hold(const struct mailbox_bucket *b, uint32_t want, uint32_t mar
     return (same[0] | same[1] | same[2] | same[3]) != 0;
 }
 
-uint32_t mailbox_index_find(const struct mailbox_index *x, const uint8_t key[16])
+uint32_t mailbox_index_find(const struct mailbox_index *x, const uint8_t *key)
 {
     uint64_t h = key_hash(x, key);
     uint32_t no = bucket_no(x, h);
@@ -121,12 +122,12 @@ uint32_t mailbox_index_find(const struct mailbox_index *x, const uint8_t key[16]
     if (!may_hold(b, want, marks))
         return 0;
     for (uint32_t i = 0; i < b->n; i++)
-        if ((b->slot[i] & marks) == want && memcmp(key_of(x, b->slot[i] & mask), key, 16) == 0)
+        if ((b->slot[i] & marks) == want && memcmp(key_of(x, b->slot[i] & mask), key, x->key_bytes) == 0)
             return b->slot[i] & mask;
     return 0;
 }
 
-void mailbox_index_prefetch_place(const struct mailbox_index *x, const uint8_t key[16])
+void mailbox_index_prefetch_place(const struct mailbox_index *x, const uint8_t *key)
 {
     uint64_t h = key_hash(x, key);
     const struct mailbox_index_part *p = &x->part[part_of(h)];
@@ -134,7 +135,7 @@ void mailbox_index_prefetch_place(const struct mailbox_index *x, const uint8_t k
         prefetch_line(&p->directory[step(path_of(h), p->depth)]);
 }
 
-void mailbox_index_prefetch(const struct mailbox_index *x, const uint8_t key[16])
+void mailbox_index_prefetch(const struct mailbox_index *x, const uint8_t *key)
 {
     uint32_t no = bucket_no(x, key_hash(x, key));
     if (no == 0)
@@ -153,7 +154,7 @@ static enum err new_bucket(struct mailbox_index *x, uint32_t depth, uint32_t *ou
         if (!wider)
             return ERR_NO_MEMORY;
         x->chunk = wider;
-        if (!(x->chunk[x->chunks] = huge_alloc(x->chunks > 0)))
+        if (!(x->chunk[x->chunks] = huge_alloc(x->chunks >= MAILBOX_SMALL_PIECES)))
             return ERR_NO_MEMORY;
         x->chunks++;
     }

@@ -1,5 +1,5 @@
 /*
- * Index of entries by a 16-byte key (msg_id or dedup digest), in buckets that split.
+ * Index of entries by a key (msg_id, or what is kept of a dedup digest), in buckets that split.
  *
  * A slot is a u32: the entry in its low bits, and above it bits of the key's hash, so that a search touches entries (each a cache
  * miss) only where the key is all but certain to be. The first 12 bits of the hash choose one of 4096 parts, the next ones
@@ -40,8 +40,8 @@ struct mailbox_index_part {
 
 struct mailbox_index {
     const struct mailbox_slabs *slabs;
-    size_t key_offset; /* of the 16-byte key inside an entry */
-    uint64_t factor;   /* odd and secret: nobody can choose keys that meet in one bucket */
+    size_t key_offset, key_bytes; /* of the key inside an entry; its last eight bytes are uniform */
+    uint64_t factor;              /* odd and secret: nobody can choose keys that meet in one bucket */
     size_t n;
     struct mailbox_bucket **chunk;
     uint32_t chunks, buckets,
@@ -50,15 +50,15 @@ struct mailbox_index {
 };
 
 void mailbox_index_init(struct mailbox_index *x, const struct mailbox_slabs *slabs, size_t key_offset,
-                        uint64_t secret);
+                        size_t key_bytes, uint64_t secret);
 void mailbox_index_fini(struct mailbox_index *x);
-uint32_t mailbox_index_find(const struct mailbox_index *x, const uint8_t key[16]); /* 0 = absent */
+uint32_t mailbox_index_find(const struct mailbox_index *x, const uint8_t *key); /* 0 = absent */
 /*
  * Hints: fetch what find will look at. The directory's place first, some sixteen operations ahead; then, half way, the bucket that
  * it names.
  */
-void mailbox_index_prefetch_place(const struct mailbox_index *x, const uint8_t key[16]);
-void mailbox_index_prefetch(const struct mailbox_index *x, const uint8_t key[16]);
+void mailbox_index_prefetch_place(const struct mailbox_index *x, const uint8_t *key);
+void mailbox_index_prefetch(const struct mailbox_index *x, const uint8_t *key);
 /* The key must be absent. ERR_NO_MEMORY: nothing changed that find could see. */
 NODISCARD enum err mailbox_index_add(struct mailbox_index *x, uint32_t entry);
 void mailbox_index_remove(struct mailbox_index *x, uint32_t entry); /* must be present */

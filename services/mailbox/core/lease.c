@@ -3,7 +3,7 @@
 
 bool mailbox_shard__outstayed(const struct mailbox_shard *s, const struct mailbox_entry *e)
 {
-    return s->now.mono_us - e->due > (int64_t)s->rules->retention_ready_ms * 1000;
+    return s->now.mono_us - mailbox_entry_due(e) > (int64_t)s->rules->retention_ready_ms * 1000;
 }
 
 /* The next message of the topic that may be delivered, taken out of its queue; what may not be goes to the DLQ. */
@@ -69,7 +69,7 @@ uint32_t mailbox_shard_lease(struct mailbox_shard *s, struct mailbox_now now, co
         e->attempt++;
         e->tries++;
         note_delivery(s, t, e, fresh);
-        e->due = now.mono_us + w->visibility_us;
+        mailbox_entry_set_due(e, now.mono_us + w->visibility_us);
         e->stream = w->stream;
         if (w->stream)
             s->streams[w->stream].outstanding++;

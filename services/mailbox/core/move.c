@@ -8,18 +8,29 @@ uint64_t mailbox_shard_due_wall_ms(const struct mailbox_shard *s, uint32_t i)
 {
     const struct mailbox_entry *e = ENTRY(s, i);
     if (e->state == MAILBOX_DLQ)
-        return (uint64_t)e->due;
+        return (uint64_t)mailbox_entry_due(e);
     if (e->state != MAILBOX_DELAYED)
         return 0;
-    int64_t ahead_ms = (e->due - s->now.mono_us) / 1000;
+    int64_t ahead_ms = (mailbox_entry_due(e) - s->now.mono_us) / 1000;
     return (uint64_t)((int64_t)s->now.wall_ms + (ahead_ms > 0 ? ahead_ms : 0));
 }
 
-static void note_pending(struct mailbox_shard *s, uint32_t i, size_t at, size_t length)
+/* The whole digest of a key: a copy of a settled message carries it, any other record has what it is made from. */
+static struct mailbox_digest digest_of(const struct mailbox_topic *t, const struct mailbox_rec *body)
+{
+    struct mailbox_digest d;
+    if (body->type == MAILBOX_REC_DEDUP)
+        return body->dedup.digest;
+    mailbox_dedup_digest(mailbox_topic_name(t), body->enq.idem_key, &d);
+    return d;
+}
+
+static void note_pending(struct mailbox_shard *s, uint32_t i, size_t at, size_t length,
+                         const struct mailbox_digest *d)
 {
     mailbox_shard__set_place(s, i, MAILBOX_SEGMENT_PENDING, (uint32_t)(at / 8));
     ENTRY(s, i)->length64 = (uint16_t)((length + 63) / 64);
-    s->pending[s->pending_n++] = (struct mailbox_pending){i, (uint32_t)at};
+    s->pending[s->pending_n++] = (struct mailbox_pending){i, (uint32_t)at, *d};
 }
 
 static void put_history(struct mailbox_shard *to, uint32_t topic_id, const struct mailbox_shard *s,
@@ -47,7 +58,7 @@ static void put_history(struct mailbox_shard *to, uint32_t topic_id, const struc
 
 /* The record of entry i of `s`, MOVE or DEDUP, at the end of the group of `to`; its history is put after it. */
 static void put_copy(struct mailbox_shard *to, uint32_t topic_id, const struct mailbox_shard *s, uint32_t i,
-                     const struct mailbox_rec *body)
+                     const struct mailbox_rec *body, const struct mailbox_digest *digest)
 {
     const struct mailbox_entry *e = ENTRY(s, i);
     if (e->state != MAILBOX_DONE) {
@@ -57,7 +68,7 @@ static void put_copy(struct mailbox_shard *to, uint32_t topic_id, const struct m
         return;
     }
     bool dedup = body->type == MAILBOX_REC_DEDUP;
-    struct mailbox_rec_dedup d = {.digest = e->digest,
+    struct mailbox_rec_dedup d = {.digest = *digest,
                                   .msg_id = e->msg_id,
                                   .topic_seq = e->topic_seq,
                                   .ts_ms = mailbox_id_ts_ms(&e->msg_id),
@@ -78,8 +89,9 @@ enum err mailbox_shard_reappend(struct mailbox_shard *s, struct mailbox_now now,
         return room;
     mailbox_shard__name_topic(s, t);
     size_t at = s->group.n;
-    put_copy(s, t->id, s, i, body);
-    note_pending(s, i, at, s->group.n - at);
+    struct mailbox_digest digest = digest_of(t, body);
+    put_copy(s, t->id, s, i, body, &digest);
+    note_pending(s, i, at, s->group.n - at, &digest);
     if (e->state != MAILBOX_DONE)
         put_history(s, t->id, s, i);
     return ERR_OK;
@@ -108,7 +120,8 @@ void mailbox_shard_adopt(struct mailbox_shard *s, uint32_t topic_id, const struc
                          uint32_t i, const struct mailbox_rec *body)
 {
     CHECK(!s->readonly && !mailbox_shard_group_full(s));
-    put_copy(s, topic_id, from, i, body);
+    struct mailbox_digest digest = digest_of(mailbox_shard__topic(from, ENTRY(from, i)), body);
+    put_copy(s, topic_id, from, i, body, &digest);
     if (ENTRY(from, i)->state != MAILBOX_DONE)
         put_history(s, topic_id, from, i);
 }

@@ -49,7 +49,7 @@ static enum err replay_topic(struct mailbox_shard *s, const struct mailbox_rec *
     struct sha256 hash;
     mailbox_topic_hash(r->topic.name, &hash);
     struct mailbox_topic *t = mailbox_topics_by_id(&s->topics, r->topic_id);
-    if (r->topic_id == 0)
+    if (r->topic_id == 0 || r->topic.last_seq >= MAILBOX_SEQ_MAX)
         return ERR_CORRUPT;
     if (r->topic_id >= s->topics.next_id)
         s->topics.next_id = r->topic_id + 1;
@@ -103,7 +103,7 @@ static enum err new_entry(struct mailbox_shard *s, struct mailbox_topic *t, cons
         return err;
     struct mailbox_entry *e = ENTRY(s, i);
     e->msg_id = *id;
-    e->digest = *digest;
+    memcpy(e->digest, digest->b, sizeof e->digest);
     e->topic = t->slot;
     if ((err = mailbox_index_add(&s->by_id, i)) != ERR_OK ||
         (err = mailbox_index_add(&s->by_key, i)) != ERR_OK)
@@ -127,6 +127,8 @@ enum err mailbox_replay_enq(struct mailbox_shard *s, const struct mailbox_replay
         return q->topic_id < s->topics.next_id && q->topic_id
                    ? ERR_OK
                    : ERR_CORRUPT; /* another shard's, or forgotten */
+    if (q->topic_seq >= MAILBOX_SEQ_MAX)
+        return ERR_CORRUPT;
     if (q->topic_seq != t->topic_seq + 1 && (!s->salvaging || q->topic_seq <= t->topic_seq))
         return ERR_CORRUPT;
     enum err err = new_entry(s, t, &q->msg_id, &q->digest, &i);
@@ -134,8 +136,8 @@ enum err mailbox_replay_enq(struct mailbox_shard *s, const struct mailbox_replay
         return err;
     t->harm = q->topic_seq == t->topic_seq + 1 ? t->harm & MAILBOX_HARM_SURE : MAILBOX_HARM_SURE;
     struct mailbox_entry *e = ENTRY(s, i);
-    e->topic_seq = q->topic_seq;
-    e->due = (int64_t)q->not_before_ms;
+    e->topic_seq = q->topic_seq & MAILBOX_SEQ_MAX;
+    mailbox_entry_set_due(e, (int64_t)q->not_before_ms);
     t->topic_seq = q->topic_seq;
     t->enqueued++;
     t->last_send_ms = mailbox_id_ts_ms(&q->msg_id);
@@ -154,7 +156,7 @@ enum err mailbox_replay_move(struct mailbox_shard *s, const struct mailbox_repla
     struct mailbox_topic *t = mailbox_topics_by_id(&s->topics, q->topic_id);
     if (!t)
         return q->topic_id < s->topics.next_id && q->topic_id ? ERR_OK : ERR_CORRUPT;
-    if (m->state < MAILBOX_READY || m->state > MAILBOX_DLQ)
+    if (m->state < MAILBOX_READY || m->state > MAILBOX_DLQ || q->topic_seq >= MAILBOX_SEQ_MAX)
         return ERR_CORRUPT;
     uint32_t i = mailbox_index_find(&s->by_id, q->msg_id.b);
     if (!i) {
@@ -169,10 +171,10 @@ enum err mailbox_replay_move(struct mailbox_shard *s, const struct mailbox_repla
         mailbox_history_drop(&s->history, i);
         e->flags &= (uint8_t)~MAILBOX_F_HISTORY & 31;
     }
-    e->topic_seq = q->topic_seq;
+    e->topic_seq = q->topic_seq & MAILBOX_SEQ_MAX;
     e->attempt = m->attempt;
     e->tries = m->tries;
-    e->due = m->state == MAILBOX_READY ? 0 : (int64_t)m->due_ms;
+    mailbox_entry_set_due(e, m->state == MAILBOX_READY ? 0 : (int64_t)m->due_ms);
     mailbox_shard__set_state(s, i,
                              m->state == MAILBOX_LEASED ? MAILBOX_READY : (enum mailbox_state)m->state);
     place(s, i, at, q->length);
@@ -223,12 +225,14 @@ enum err mailbox_replay_dedup(struct mailbox_shard *s, const struct mailbox_repl
     struct mailbox_topic *t = mailbox_topics_by_id(&s->topics, q->topic_id);
     if (!t)
         return q->topic_id < s->topics.next_id && q->topic_id ? ERR_OK : ERR_CORRUPT;
+    if (q->topic_seq >= MAILBOX_SEQ_MAX)
+        return ERR_CORRUPT;
     uint32_t i = mailbox_index_find(&s->by_id, q->msg_id.b);
     if (!i) {
         enum err err = new_entry(s, t, &q->msg_id, &q->digest, &i);
         if (err != ERR_OK)
             return err;
-        ENTRY(s, i)->topic_seq = q->topic_seq;
+        ENTRY(s, i)->topic_seq = q->topic_seq & MAILBOX_SEQ_MAX;
         ENTRY(s, i)->flags = MAILBOX_F_ACKED;
         mailbox_shard__set_state(s, i, MAILBOX_DONE);
     }
@@ -303,10 +307,10 @@ static void replay_fail(struct mailbox_shard *s, const struct mailbox_rec_fail *
     if (f->to == MAILBOX_TO_DELAYED) {
         mailbox_shard__set_state(s, i, MAILBOX_READY); /* the flag must not change under a counted state */
         e->flags = (e->flags | MAILBOX_F_AFTER_FAIL) & 31;
-        e->due = (int64_t)f->not_before_ms;
+        mailbox_entry_set_due(e, (int64_t)f->not_before_ms);
         mailbox_shard__set_state(s, i, MAILBOX_DELAYED);
     } else {
-        e->due = f->to == MAILBOX_TO_DLQ ? (int64_t)f->at_ms : 0;
+        mailbox_entry_set_due(e, f->to == MAILBOX_TO_DLQ ? (int64_t)f->at_ms : 0);
         mailbox_shard__set_state(s, i, f->to == MAILBOX_TO_DLQ ? MAILBOX_DLQ : MAILBOX_READY);
     }
 }
@@ -317,7 +321,7 @@ static void replay_reproc(struct mailbox_shard *s, const struct uuid *id, uint64
     if (!i || ENTRY(s, i)->state != MAILBOX_DLQ)
         return;
     ENTRY(s, i)->tries = 0;
-    ENTRY(s, i)->due = (int64_t)not_before_ms;
+    mailbox_entry_set_due(ENTRY(s, i), (int64_t)not_before_ms);
     mailbox_shard__set_state(s, i, not_before_ms ? MAILBOX_DELAYED : MAILBOX_READY);
 }
 
@@ -330,7 +334,7 @@ static void replay_lease(struct mailbox_shard *s, const struct mailbox_rec_lease
     if (e->attempt < l->attempt)
         e->attempt = l->attempt;
     e->tries = l->tries;
-    e->due = 0;
+    mailbox_entry_set_due(e, 0);
     mailbox_shard__set_state(s, i, MAILBOX_READY);
 }
 
@@ -340,7 +344,7 @@ void mailbox_replay_lease_held(struct mailbox_shard *s, const struct mailbox_lea
     CHECK(s->replaying);
     if (!i || ENTRY(s, i)->state != MAILBOX_READY || ENTRY(s, i)->attempt != h->attempt)
         return;
-    ENTRY(s, i)->due = h->due_us;
+    mailbox_entry_set_due(ENTRY(s, i), h->due_us);
     mailbox_shard__set_state(s, i, MAILBOX_LEASED);
 }
 
@@ -416,6 +420,8 @@ enum err mailbox_replay_record(struct mailbox_shard *s, const struct mailbox_rec
 
 static int64_t mono_of_wall(const struct mailbox_now *now, uint64_t wall_ms)
 {
+    if (wall_ms >= MAILBOX_DUE_MAX)
+        return INT64_MAX;
     return now->mono_us + ((int64_t)wall_ms - (int64_t)now->wall_ms) * 1000;
 }
 
@@ -433,11 +439,13 @@ static void queue_up(struct mailbox_shard *s, uint32_t i)
     set_accept(s, e);
     switch ((enum mailbox_state)e->state) {
     case MAILBOX_DELAYED:
-        e->due = mono_of_wall(&s->now, (uint64_t)e->due);
+        mailbox_entry_set_due(e, mono_of_wall(&s->now, (uint64_t)mailbox_entry_due(e)));
         mailbox_wheel_add(&s->timers, i); /* what is due already comes with the first tick */
         break;
     case MAILBOX_READY:
-        e->due = e->due ? mono_of_wall(&s->now, (uint64_t)e->due) : mailbox_shard__accept_us(s, e);
+        mailbox_entry_set_due(e, mailbox_entry_due(e)
+                                     ? mono_of_wall(&s->now, (uint64_t)mailbox_entry_due(e))
+                                     : mailbox_shard__accept_us(s, e));
         if (e->attempt == 0 && (!t->fifo_tail || ENTRY(s, t->fifo_tail)->topic_seq < e->topic_seq))
             mailbox_shard__fifo_push(s, t, i);
         else
@@ -446,10 +454,10 @@ static void queue_up(struct mailbox_shard *s, uint32_t i)
     case MAILBOX_DLQ: /* listed afterwards, in the order of moving */
         break;
     case MAILBOX_DONE:
-        e->due = mailbox_shard__window_end_us(s, e);
-        if (e->due <= s->now.mono_us)
+        mailbox_entry_set_due(e, mailbox_shard__window_end_us(s, e));
+        if (mailbox_entry_due(e) <= s->now.mono_us)
             mailbox_shard__free(s, i);
-        else if (e->due != INT64_MAX)
+        else if (mailbox_entry_due(e) != INT64_MAX)
             mailbox_wheel_add(&s->forget, i);
         break;
     case MAILBOX_LEASED: /* held: its due is monotonic already */
@@ -484,7 +492,7 @@ static enum err list_dead(struct mailbox_shard *s)
         return ERR_NO_MEMORY;
     for (uint32_t i = 1; i < s->slabs.used; i++)
         if (ENTRY(s, i)->state == MAILBOX_DLQ)
-            dead[n++] = (struct dead){ENTRY(s, i)->due, i};
+            dead[n++] = (struct dead){mailbox_entry_due(ENTRY(s, i)), i};
     CHECK(n == want);
     qsort(dead, n, sizeof *dead, dead_cmp);
     for (uint32_t k = 0; k < n; k++)

@@ -52,7 +52,8 @@ static void raise_attempt(struct mailbox_shard *s, uint32_t i, uint32_t groups)
     uint64_t most = UINT16_MAX - 1u, to = (uint64_t)e->attempt + groups;
     e->attempt = (uint16_t)(to < most ? to : most);
     if (e->state == MAILBOX_DELAYED && (e->flags & MAILBOX_F_AFTER_FAIL)) {
-        e->due = 0; /* its failure belongs to an older attempt now: it is tried again at once, in order */
+        mailbox_entry_set_due(
+            e, 0); /* its failure belongs to an older attempt now: it is tried again at once, in order */
         mailbox_shard__set_state(s, i, MAILBOX_READY);
     }
 }

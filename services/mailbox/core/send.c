@@ -8,7 +8,7 @@ static uint32_t find_key(struct mailbox_shard *s, const struct mailbox_digest *d
     if (!i)
         return 0;
     struct mailbox_entry *e = ENTRY(s, i);
-    if (e->state != MAILBOX_DONE || e->due > s->now.mono_us)
+    if (e->state != MAILBOX_DONE || mailbox_entry_due(e) > s->now.mono_us)
         return i;
     if (e->flags & MAILBOX_F_GHOST) {
         mailbox_index_remove(&s->by_key, i);
@@ -108,7 +108,7 @@ static void append_enq(struct mailbox_shard *s, struct mailbox_topic *t, const s
     mailbox_shard__wrote(s, mailbox_rec_put_enq(&s->group, t->id, &r), true);
     e->offset8 = (uint32_t)(at / 8);
     e->length64 = (uint16_t)((mailbox_rec_enq_bytes(&r) + 63) / 64);
-    s->pending[s->pending_n++] = (struct mailbox_pending){i, (uint32_t)at};
+    s->pending[s->pending_n++] = (struct mailbox_pending){i, (uint32_t)at, in->digest};
     t->chain = out->chain;
 }
 
@@ -122,9 +122,9 @@ static enum err new_entry(struct mailbox_shard *s, const struct mailbox_topic *t
         return err;
     struct mailbox_entry *e = ENTRY(s, i);
     e->msg_id = fresh_id(s, ts_ms, t->bucket);
-    e->digest = *d;
+    memcpy(e->digest, d->b, sizeof e->digest);
     e->topic = t->slot;
-    e->topic_seq = t->topic_seq + 1;
+    e->topic_seq = (t->topic_seq + 1) & MAILBOX_SEQ_MAX;
     e->accept_ms32 = (uint32_t)(uint64_t)(s->now.mono_us / 1000);
     e->segment = MAILBOX_SEGMENT_PENDING;
     if ((err = mailbox_index_add(&s->by_id, i)) == ERR_OK &&
@@ -142,7 +142,7 @@ static enum err new_entry(struct mailbox_shard *s, const struct mailbox_topic *t
 static void make_available(struct mailbox_shard *s, struct mailbox_topic *t, uint32_t i, uint64_t delay_ms)
 {
     struct mailbox_entry *e = ENTRY(s, i);
-    e->due = s->now.mono_us + (int64_t)delay_ms * 1000;
+    mailbox_entry_set_due(e, s->now.mono_us + (int64_t)delay_ms * 1000);
     if (delay_ms) {
         mailbox_shard__set_state(s, i, MAILBOX_DELAYED);
         mailbox_wheel_add(&s->timers, i);

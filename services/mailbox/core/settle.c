@@ -53,7 +53,7 @@ enum err mailbox_shard_ack(struct mailbox_shard *s, struct mailbox_now now, cons
         return ERR_NOT_FOUND;
     struct mailbox_entry *e = ENTRY(s, i);
     struct mailbox_topic *t = mailbox_shard__topic(s, e);
-    if (e->state == MAILBOX_DONE && e->due <= now.mono_us)
+    if (e->state == MAILBOX_DONE && mailbox_entry_due(e) <= now.mono_us)
         return ERR_NOT_FOUND;
     if (stale(f, e, out)) {
         s->stats.stale_ack++;
@@ -113,18 +113,18 @@ void mailbox_shard__fail(struct mailbox_shard *s, uint32_t i, enum mailbox_cause
         e->flags = (e->flags | MAILBOX_F_HISTORY) & 31;
     switch (to) {
     case MAILBOX_TO_READY:
-        e->due = mailbox_shard__accept_us(s, e);
+        mailbox_entry_set_due(e, mailbox_shard__accept_us(s, e));
         mailbox_shard__set_state(s, i, MAILBOX_READY);
         mailbox_shard__heap_push(s, t, i);
         break;
     case MAILBOX_TO_DELAYED:
         e->flags = (e->flags | MAILBOX_F_AFTER_FAIL) & 31;
-        e->due = s->now.mono_us + (int64_t)delay_ms * 1000;
+        mailbox_entry_set_due(e, s->now.mono_us + (int64_t)delay_ms * 1000);
         mailbox_shard__set_state(s, i, MAILBOX_DELAYED);
         mailbox_wheel_add(&s->timers, i);
         break;
     case MAILBOX_TO_DLQ:
-        e->due = (int64_t)s->now.wall_ms;
+        mailbox_entry_set_due(e, (int64_t)s->now.wall_ms);
         mailbox_shard__set_state(s, i, MAILBOX_DLQ);
         mailbox_shard__dlq_push(s, t, i);
         mailbox_shard__stats(s, t)->dlq[cause]++;
@@ -178,7 +178,7 @@ enum err mailbox_shard_extend(struct mailbox_shard *s, struct mailbox_now now,
     if (e->state != MAILBOX_LEASED)
         return ERR_NOT_LEASED;
     mailbox_wheel_remove(&s->timers, i);
-    e->due = now.mono_us + visibility_us;
+    mailbox_entry_set_due(e, now.mono_us + visibility_us);
     mailbox_wheel_add(&s->timers, i);
     return ERR_OK;
 }
@@ -199,7 +199,7 @@ enum err mailbox_shard_release(struct mailbox_shard *s, struct mailbox_now now, 
         mailbox_shard__fail(s, i, MAILBOX_CAUSE_LEASE_EXPIRED, STR("released"), MAILBOX_TO_DLQ, 0);
         return ERR_OK;
     }
-    e->due = mailbox_shard__accept_us(s, e);
+    mailbox_entry_set_due(e, mailbox_shard__accept_us(s, e));
     mailbox_shard__set_state(s, i, MAILBOX_READY);
     mailbox_shard__heap_push(s, t, i);
     mailbox_shard__mark_dirty(s, t);
@@ -241,7 +241,7 @@ enum err mailbox_shard_reprocess(struct mailbox_shard *s, struct mailbox_now now
     mailbox_shard__wrote(
         s, mailbox_rec_put_reproc(&s->group, t->id, &e->msg_id, delay_ms ? now.wall_ms + delay_ms : 0),
         true);
-    e->due = now.mono_us + (int64_t)delay_ms * 1000;
+    mailbox_entry_set_due(e, now.mono_us + (int64_t)delay_ms * 1000);
     if (delay_ms) {
         mailbox_shard__set_state(s, i, MAILBOX_DELAYED);
         mailbox_wheel_add(&s->timers, i);

@@ -27,8 +27,10 @@ enum err mailbox_shard_init(struct mailbox_shard *s, uint16_t no, const struct m
         s->oldest_ready_us[c] = s->oldest_so_far_us[c] = INT64_MAX;
     rng_seed(&s->rng, seed);
     mailbox_slabs_init(&s->slabs);
-    mailbox_index_init(&s->by_id, &s->slabs, offsetof(struct mailbox_entry, msg_id), rng_u64(&s->rng));
-    mailbox_index_init(&s->by_key, &s->slabs, offsetof(struct mailbox_entry, digest), rng_u64(&s->rng));
+    mailbox_index_init(&s->by_id, &s->slabs, offsetof(struct mailbox_entry, msg_id), sizeof(struct uuid),
+                       rng_u64(&s->rng));
+    mailbox_index_init(&s->by_key, &s->slabs, offsetof(struct mailbox_entry, digest), MAILBOX_DIGEST_KEPT,
+                       rng_u64(&s->rng));
     for (uint32_t i = 0; i < MAILBOX_IDS_AHEAD; i++)
         s->ids_ahead[i] = rng_u64(&s->rng);
     mailbox_wheel_init(&s->timers, &s->slabs, now.mono_us);
@@ -233,9 +235,9 @@ void mailbox_shard__free(struct mailbox_shard *s, uint32_t i)
 void mailbox_shard__forget_later(struct mailbox_shard *s, uint32_t i)
 {
     struct mailbox_entry *e = ENTRY(s, i);
-    if (e->due <= s->now.mono_us)
+    if (mailbox_entry_due(e) <= s->now.mono_us)
         mailbox_shard__free(s, i);
-    else if (e->due != INT64_MAX)
+    else if (mailbox_entry_due(e) != INT64_MAX)
         mailbox_wheel_add(&s->forget, i);
 }
 
@@ -251,7 +253,7 @@ void mailbox_shard__to_done(struct mailbox_shard *s, uint32_t i, bool acked, boo
 {
     struct mailbox_entry *e = ENTRY(s, i);
     mailbox_shard__set_state(s, i, MAILBOX_DONE);
-    e->due = mailbox_shard__window_end_us(s, e);
+    mailbox_entry_set_due(e, mailbox_shard__window_end_us(s, e));
     if (acked)
         e->flags = (e->flags | MAILBOX_F_ACKED) & 31;
     if (e->flags & MAILBOX_F_HISTORY) {
@@ -362,7 +364,7 @@ void mailbox_shard_check(const struct mailbox_shard *s)
         count[e->state]++;
         keyless += (e->flags & MAILBOX_F_KEYLESS) != 0;
         CHECK(mailbox_index_find(&s->by_id, e->msg_id.b) == i);
-        CHECK((e->flags & MAILBOX_F_KEYLESS) || mailbox_index_find(&s->by_key, e->digest.b) == i);
+        CHECK((e->flags & MAILBOX_F_KEYLESS) || mailbox_index_find(&s->by_key, e->digest) == i);
         CHECK(e->state != MAILBOX_LEASED || e->attempt > 0);
         if (e->segment != MAILBOX_SEGMENT_PENDING) {
             waiting += e->state != MAILBOX_DONE;

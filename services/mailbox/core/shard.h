@@ -9,7 +9,7 @@
  * Ownership   Waiters belong to the caller and must leave (mailbox_shard_leave) before they are freed. Everything else is
  *             the shard's.
  * Threads     One at a time.
- * Memory      80 bytes per message and two table slots; group memory is given at init. ERR_NO_MEMORY leaves the state as
+ * Memory      72 bytes per message and two table slots; group memory is given at init. ERR_NO_MEMORY leaves the state as
  *             it was.
  * Order       First deliveries of a topic follow topic_seq; returned messages go before fresh ones with higher numbers.
  */
@@ -103,6 +103,7 @@ struct mailbox_segment_use {
 
 struct mailbox_pending {
     uint32_t entry, at;
+    struct mailbox_digest digest; /* the whole of it, which the entry does not keep */
 };
 
 enum { MAILBOX_IDS_AHEAD = 16 };

@@ -50,7 +50,7 @@ static void pop_head(struct mailbox_wheel *w, uint32_t slot)
 
 void mailbox_wheel_add(struct mailbox_wheel *w, uint32_t entry)
 {
-    link_in(w, entry, slot_for(w, mailbox_entry_at(w->slabs, entry)->due));
+    link_in(w, entry, slot_for(w, mailbox_entry_due(mailbox_entry_at(w->slabs, entry))));
     w->count++;
 }
 
@@ -81,7 +81,7 @@ void mailbox_wheel_remove(struct mailbox_wheel *w, uint32_t entry)
             mailbox_entry_at(w->slabs, e->right)->left = e->left;
         e->left = e->right = 0;
     } else {
-        pop_head(w, slot_of_head(w, entry, e->due));
+        pop_head(w, slot_of_head(w, entry, mailbox_entry_due(e)));
     }
     w->count--;
 }
@@ -99,7 +99,7 @@ static bool cascade(struct mailbox_wheel *w, uint32_t *budget)
     for (uint32_t i = 0; i < n; i++) {
         while (w->head[slots[i]]) {
             uint32_t entry = w->head[slots[i]];
-            uint32_t to = slot_for(w, mailbox_entry_at(w->slabs, entry)->due);
+            uint32_t to = slot_for(w, mailbox_entry_due(mailbox_entry_at(w->slabs, entry)));
             if (to ==
                 slots
                     [i]) /* a full turn away again: cannot happen at level 1, at level 2 it is the horizon */
@@ -123,7 +123,7 @@ static bool run_slot(struct mailbox_wheel *w, int64_t now_us, uint32_t *budget,
     while (entry) {
         struct mailbox_entry *e = mailbox_entry_at(w->slabs, entry);
         uint32_t after = e->right;
-        if (e->due <= now_us) {
+        if (mailbox_entry_due(e) <= now_us) {
             if (*budget == 0)
                 return false;
             --*budget;

@@ -46,7 +46,7 @@ static bool remember_leases(struct mailbox_lane *l)
     for (uint32_t i = 1; n < want && i < s->slabs.used; i++) {
         const struct mailbox_entry *e = mailbox_shard_entry(s, i);
         if (e->state == MAILBOX_LEASED)
-            held[n++] = (struct mailbox_lease_held){e->msg_id, e->due, e->attempt};
+            held[n++] = (struct mailbox_lease_held){e->msg_id, mailbox_entry_due(e), e->attempt};
     }
     free(l->leases_held);
     l->leases_held = held;

@@ -8,7 +8,7 @@ static bool dead_matches(const struct mailbox_shard *s, uint32_t i, const struct
     const struct mailbox_entry *e = mailbox_shard_entry(s, i);
     const struct mailbox_failures *h = mailbox_history_get(&s->history, i);
     const struct mailbox_failure *last = h && h->n ? &h->f[h->n - 1] : NULL;
-    if (q->before_ms && (uint64_t)e->due >= q->before_ms)
+    if (q->before_ms && (uint64_t)mailbox_entry_due(e) >= q->before_ms)
         return false;
     if (q->cause && (!last || last->cause != q->cause))
         return false;
@@ -50,7 +50,7 @@ static void dlq_page(struct mailbox_lane *l, struct mailbox_dlq *q)
         q->got[q->n++] =
             (struct mailbox_dead){.id = e->msg_id,
                                   .topic_seq = e->topic_seq,
-                                  .moved_ms = (uint64_t)e->due,
+                                  .moved_ms = (uint64_t)mailbox_entry_due(e),
                                   .segment = e->segment,
                                   .offset8 = e->offset8,
                                   .length64 = e->length64,

@@ -34,14 +34,6 @@ static bool worth_moving(const struct mailbox_lane *l, uint64_t bytes)
     return bytes * 10 < (uint64_t)l->mb->segment_bytes * 3 || dead_outweighs(l);
 }
 
-/* A key whose segment was stripped: its index still knows half of the payload's hash, which is enough to tell payloads apart. */
-static enum err read_key(struct mailbox_lane *l, const struct mailbox_entry *e,
-                         struct mailbox_rec *r) RT_BLOCKS
-{
-    *r = (struct mailbox_rec){.type = MAILBOX_REC_DEDUP};
-    return mailbox_log_payload_hash(&l->log, e->segment, e->offset8, r->dedup.payload_hash.b);
-}
-
 static enum err reappend(struct mailbox_lane *l, struct mailbox_now now, uint32_t i,
                          size_t *moved) RT_BLOCKS
 {
@@ -49,7 +41,8 @@ static enum err reappend(struct mailbox_lane *l, struct mailbox_now now, uint32_
     struct mailbox_rec r;
     enum err err = mailbox_log_read(&l->log, e->segment, e->offset8, e->length64, l->read_buffer, &r);
     if (err == ERR_NOT_FOUND && e->state == MAILBOX_DONE)
-        err = read_key(l, e, &r);
+        /* Stripped: its index still knows half of the payload's hash, which is enough to tell payloads apart. */
+        err = mailbox_log_read_key(&l->log, e->segment, e->offset8, &r);
     if (err == ERR_OK)
         err = mailbox_shard_reappend(&l->shard, now, i, &r);
     if (err == ERR_OK)

@@ -47,7 +47,8 @@ static void check_duplicate(struct mailbox_lane *l, struct mailbox_send_item *it
         it->has_chain = !half;
     } else if (err == ERR_NOT_FOUND) {
         half = true;
-        err = mailbox_log_payload_hash(&l->log, e->segment, e->offset8, payload_hash.b);
+        if ((err = mailbox_log_read_key(&l->log, e->segment, e->offset8, &r)) == ERR_OK)
+            payload_hash = r.dedup.payload_hash;
     }
     if (err != ERR_OK)
         return; /* the original's bytes are bad: its id is still the right answer */

@@ -286,7 +286,7 @@ static void do_recv(struct world *w)
                          "says state %d, due %lld",
                          (unsigned long long)w->events, (unsigned long long)m->seq,
                          (long long)(w->now.mono_us - m->retention_us), m->tries, x->state,
-                         (long long)(w->now.mono_us - x->due));
+                         (long long)(w->now.mono_us - mailbox_entry_due(x)));
             m->st = M_DLQ;
             feed(w, (struct mailbox_trace_event){.kind = MAILBOX_TRACE_DEAD, .id = m->id});
             continue;
@@ -554,9 +554,9 @@ static void do_crash(struct world *w)
                      (int)m->st);
         struct mailbox_entry *en = mailbox_shard_entry(w->s, e);
         if (m->st == M_DELAYED)
-            m->due_us = en->due;
+            m->due_us = mailbox_entry_due(en);
         bool delayed = en->state == MAILBOX_DELAYED && !(en->flags & MAILBOX_F_AFTER_FAIL);
-        m->retention_us = en->state == MAILBOX_READY || delayed ? en->due : m->accept_us;
+        m->retention_us = en->state == MAILBOX_READY || delayed ? mailbox_entry_due(en) : m->accept_us;
         assert_int_equal(en->attempt, m->attempt);
     }
     for (int i = 0; i < TOPICS; i++) {

@@ -110,12 +110,12 @@ static void same_state(const struct mailbox_shard *a, const struct mailbox_shard
         uint32_t k = mailbox_shard_find(b, &x->msg_id);
         assert_true(k != 0);
         const struct mailbox_entry *y = mailbox_shard_entry(b, k);
-        assert_memory_equal(x->digest.b, y->digest.b, 16);
+        assert_memory_equal(x->digest, y->digest, MAILBOX_DIGEST_KEPT);
         assert_int_equal(x->topic_seq, y->topic_seq);
         assert_int_equal(x->state, y->state);
         assert_int_equal(x->attempt, y->attempt);
         assert_int_equal(x->tries, y->tries);
-        assert_int_equal(x->due, y->due);
+        assert_int_equal(mailbox_entry_due(x), mailbox_entry_due(y));
         assert_int_equal(x->segment, y->segment);
         assert_int_equal(x->offset8, y->offset8);
         assert_int_equal(x->length64, y->length64);

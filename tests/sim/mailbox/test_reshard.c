@@ -195,7 +195,8 @@ static void check_answers(struct sim *s) RT_BLOCKS
 
 struct seen {
     struct uuid id;
-    struct mailbox_digest digest;
+    uint8_t digest[MAILBOX_DIGEST_KEPT];
+    uint32_t reserved;
     uint64_t seq;
     int64_t due;
     uint16_t attempt;
@@ -224,14 +225,15 @@ static struct seen see(const struct mailbox_shard *sh, uint32_t i)
     const struct mailbox_entry *e = mailbox_shard_entry(sh, i);
     const struct mailbox_failures *f = mailbox_history_get(&sh->history, i);
     bool timed = e->state == MAILBOX_LEASED || e->state == MAILBOX_DELAYED || e->state == MAILBOX_DLQ;
-    return (struct seen){e->msg_id,
-                         e->digest,
-                         e->topic_seq,
-                         timed ? e->due : 0,
-                         e->state == MAILBOX_DONE ? 0 : e->attempt,
-                         e->state,
-                         e->state == MAILBOX_DONE ? 0 : e->tries,
-                         f && e->state != MAILBOX_DONE ? f->n : 0};
+    struct seen v = {.id = e->msg_id,
+                     .seq = e->topic_seq,
+                     .due = timed ? mailbox_entry_due(e) : 0,
+                     .attempt = e->state == MAILBOX_DONE ? 0 : e->attempt,
+                     .state = e->state,
+                     .tries = e->state == MAILBOX_DONE ? 0 : e->tries,
+                     .causes = f && e->state != MAILBOX_DONE ? f->n : 0};
+    memcpy(v.digest, e->digest, sizeof v.digest);
+    return v;
 }
 
 static void snap(struct sim *s, struct snapshot *out)
@@ -430,7 +432,8 @@ static void remember_leases(struct sim *s, struct tally *t)
             const struct mailbox_entry *e = mailbox_shard_entry(s->part[n].shard, i);
             t->dead += e->state == MAILBOX_DLQ;
             if (e->state == MAILBOX_LEASED)
-                s->held[s->held_n++] = (struct mailbox_lease_held){e->msg_id, e->due, e->attempt};
+                s->held[s->held_n++] =
+                    (struct mailbox_lease_held){e->msg_id, mailbox_entry_due(e), e->attempt};
         }
     t->leases += s->held_n;
 }

@@ -21,7 +21,8 @@ static struct table *table(void)
     struct table *t = malloc(sizeof *t);
     assert_non_null(t);
     mailbox_slabs_init(&t->slabs);
-    mailbox_index_init(&t->x, &t->slabs, offsetof(struct mailbox_entry, msg_id), FACTOR);
+    mailbox_index_init(&t->x, &t->slabs, offsetof(struct mailbox_entry, msg_id), sizeof(struct uuid),
+                       FACTOR);
     return t;
 }
 
@@ -157,9 +158,32 @@ static void room_made_beforehand_changes_nothing_that_can_be_found(void **state)
     end(t);
 }
 
+static void keys_that_differ_in_any_kept_byte_are_two(void **state)
+{
+    (void)state;
+    struct table *t = table();
+    mailbox_index_init(&t->x, &t->slabs, offsetof(struct mailbox_entry, digest), MAILBOX_DIGEST_KEPT,
+                       FACTOR);
+    uint8_t key[MAILBOX_DIGEST_KEPT] = {0};
+    uint32_t first = entry(t, mailbox_id_make(1, 1, 1));
+    assert_int_equal(mailbox_index_add(&t->x, first), ERR_OK);
+    for (size_t k = 0; k < sizeof key; k++) {
+        key[k] = 1;
+        assert_int_equal(mailbox_index_find(&t->x, key), 0);
+        uint32_t i = entry(t, mailbox_id_make(1, 1, k));
+        memcpy(mailbox_entry_at(&t->slabs, i)->digest, key, sizeof key);
+        assert_int_equal(mailbox_index_add(&t->x, i), ERR_OK);
+        assert_int_equal(mailbox_index_find(&t->x, key), i);
+        key[k] = 0;
+    }
+    assert_int_equal(mailbox_index_find(&t->x, key), first);
+    end(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_that_differ_in_any_kept_byte_are_two),
         cmocka_unit_test(the_index_finds_what_is_there_and_nothing_else),
         cmocka_unit_test(two_of_them_and_an_entry_stay_under_95_bytes_a_message),
         cmocka_unit_test(keys_that_share_a_long_path_are_told_apart),

@@ -19,7 +19,7 @@ struct seen {
 static void due(void *ctx, uint32_t i)
 {
     struct seen *s = ctx;
-    assert_true(mailbox_entry_at(s->slabs, i)->due <= s->now);
+    assert_true(mailbox_entry_due(mailbox_entry_at(s->slabs, i)) <= s->now);
     mailbox_entry_at(s->slabs, i)->flags = 1;
     s->n++;
 }
@@ -29,7 +29,7 @@ static uint32_t timer(struct mailbox_slabs *slabs, struct mailbox_wheel *w, int6
     uint32_t i;
     assert_int_equal(mailbox_slabs_alloc(slabs, &i), ERR_OK);
     mailbox_entry_at(slabs, i)->state = MAILBOX_LEASED;
-    mailbox_entry_at(slabs, i)->due = at;
+    mailbox_entry_set_due(mailbox_entry_at(slabs, i), at);
     mailbox_wheel_add(w, i);
     return i;
 }
@@ -91,7 +91,7 @@ static void many_timers_fire_once_each_in_bounded_steps(void **state)
         for (int k = 0; k < 3; k++) {
             uint32_t i = ids[rng_below(&r, N)];
             struct mailbox_entry *e = mailbox_entry_at(&slabs, i);
-            assert_true(e->flags || e->due > s.now);
+            assert_true(e->flags || mailbox_entry_due(e) > s.now);
             if (!e->flags) {
                 mailbox_wheel_remove(w, i);
                 e->flags = 1;
@@ -158,9 +158,29 @@ static void a_topic_holds_no_more_than_its_share(void **state)
     mailbox_fair_fini(&f);
 }
 
+static void a_due_is_kept_exactly_and_what_lies_beyond_years_is_never(void **state)
+{
+    (void)state;
+    static const int64_t kept[] = {0, 1, -1, INT64_C(1795000000000), MAILBOX_DUE_MAX - 1, -MAILBOX_DUE_MAX},
+                         never[] = {MAILBOX_DUE_MAX, MAILBOX_DUE_MAX + 1, INT64_MAX};
+    struct mailbox_entry e = {.stream = UINT16_MAX};
+    for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) {
+        mailbox_entry_set_due(&e, kept[k]);
+        assert_true(mailbox_entry_due(&e) == kept[k]);
+    }
+    for (size_t k = 0; k < sizeof never / sizeof *never; k++) {
+        mailbox_entry_set_due(&e, never[k]);
+        assert_true(mailbox_entry_due(&e) == INT64_MAX);
+    }
+    mailbox_entry_set_due(&e, INT64_MIN);
+    assert_true(mailbox_entry_due(&e) == -MAILBOX_DUE_MAX);
+    assert_int_equal(e.stream, UINT16_MAX); /* its neighbour */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_due_is_kept_exactly_and_what_lies_beyond_years_is_never),
         cmocka_unit_test(a_timer_fires_at_its_microsecond_and_not_before),
         cmocka_unit_test(many_timers_fire_once_each_in_bounded_steps),
         cmocka_unit_test(a_hot_topic_does_not_hold_up_quiet_ones),
