@@ -8,6 +8,7 @@
 int cmd_mailbox_audit(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
 extern const struct cmd_flag cmd_mailbox_audit_flags[];
 int cmd_mailbox_verify(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
+extern const struct cmd_flag cmd_mailbox_verify_flags[];
 int cmd_mailbox_export(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
 int cmd_mailbox_check_trace(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS;
 extern const struct cmd_flag cmd_mailbox_trace_flags[];

@@ -116,12 +116,26 @@ static enum err open_shard(const char *dir, uint16_t no, const struct mailbox_ro
     return e;
 }
 
+const struct cmd_flag cmd_mailbox_verify_flags[] = {
+    {"topic", CMD_VALUE, "TOPIC", "instead: recompute this topic's chain of a running mailbox"},
+    {"seen", CMD_VALUE, "SEQ:HASH",
+     "with --topic: a head noted earlier, which must be a link of this history"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
 int cmd_mailbox_verify(struct cmd_ctx *ctx, int argc, char **argv)
 {
     char path[STORE_PATH_MAX];
     uint8_t instance[16];
     struct mailbox_routing routing;
     uint32_t bad = 0;
+    char *topic[] = {(char *)(uintptr_t)cmd_flag(ctx, "topic", NULL)};
+    if (topic[0] && argc > 0)
+        return cmd_fail(ctx, CMD_USAGE, "a directory or --topic, not both");
+    if (topic[0])
+        return cmd_mailbox_audit(ctx, 1, topic);
+    if (cmd_flag(ctx, "seen", NULL))
+        return cmd_fail(ctx, CMD_USAGE, "--seen goes with --topic");
     snprintf(path, sizeof path, "%s/mailbox", cmd_global(ctx)->data);
     const char *dir = argc ? argv[0] : path;
     int status = cmd_mailbox_meta(ctx, dir, &routing, instance);

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hex.h"
+#include "base/sha256.h"
 #include "svc/internal.h"
 
 /* The answers worth telling apart in a dashboard; the rest by class. The first row is what is none of them. */
@@ -312,6 +314,23 @@ enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *
     return e;
 }
 
+/* Debug: anybody can make as many of these as they like; auth_failures_total counts them all. */
+void svc_log_refused(struct svc *s, struct net_req *rq, enum err e, const char *reason)
+{
+    struct str token;
+    struct sha256 hash;
+    char ref[17] = "";
+    if (!obs_log_enabled(s->log, OBS_DEBUG))
+        return;
+    if (auth_bearer(net_req_header(rq, "authorization"), &token) == ERR_OK) {
+        sha256_of(token.p, token.n, &hash);
+        hex_encode(hash.b, (sizeof ref - 1) / 2, ref);
+    }
+    obs_log(s->log, OBS_DEBUG, "auth_failed", OBS_STR("route", net_req_route(rq)->pattern),
+            OBS_STR("cap", ref), OBS_STR("reason", reason ? reason : ""), OBS_ERR(e),
+            OBS_CORR(net_req_corr_id(rq)), OBS_END);
+}
+
 enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want, struct auth_cap **out_cap)
 {
     struct str token;
@@ -325,10 +344,7 @@ enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want
         obs_counter_inc(obs_counter_nth(s->families[SVC_M_auth_failures], 0));
     if (e == ERR_OK)
         return ERR_OK;
-    /* Debug: anybody can make as many of these as they like; auth_failures_total counts them all. */
-    obs_log(s->log, OBS_DEBUG, "auth_failed", OBS_STR("route", net_req_route(rq)->pattern),
-            OBS_STR("reason", why.reason ? why.reason : ""), OBS_ERR(e), OBS_CORR(net_req_corr_id(rq)),
-            OBS_END);
+    svc_log_refused(s, rq, e, why.reason);
     if (e == ERR_FORBIDDEN) {
         char details[64];
         int n =

@@ -229,5 +229,7 @@ NODISCARD bool svc_allow_admin(struct svc *s, struct net_req *rq);
 /* The same for a token from elsewhere (OAP): nothing is sent. *out_why may be NULL. */
 NODISCARD enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *want,
                                        struct auth_cap **out_cap, struct auth_deny *out_why);
+/* A line at level debug for a handler that judges capabilities itself: which token (its name in logs) was refused, and why. */
+void svc_log_refused(struct svc *s, struct net_req *rq, enum err e, const char *reason);
 
 #endif

@@ -19,6 +19,7 @@ enum err wallet_api_verify(struct wallet *w, struct net_req *rq, struct auth_cap
         return ERR_OK;
     }
     obs_counter_inc(obs_counter_nth(w->auth_failures, e == ERR_RATE_LIMITED ? 2 : 0));
+    svc_log_refused(w->svc, rq, e, NULL);
     if (e == ERR_RATE_LIMITED)
         wallet_refuse(w, rq, e, "the capability's rate is used up");
     else {
@@ -45,6 +46,7 @@ enum err wallet_api_allow(struct wallet *w, struct net_req *rq, const struct aut
     if (e == ERR_OK)
         return ERR_OK;
     obs_counter_inc(obs_counter_nth(w->auth_failures, e == ERR_FORBIDDEN ? 1 : 0));
+    svc_log_refused(w->svc, rq, e, why.reason);
     if (e != ERR_FORBIDDEN)
         wallet_refuse(w, rq, ERR_UNAUTHENTICATED, "the capability is not valid now");
     else if (why.kind == AUTH_CV_MAX_AMOUNT) {
