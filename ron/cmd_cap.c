@@ -16,9 +16,10 @@
 
 enum { CAVEATS_MAX = 32, TOKEN_MAX = 8192 };
 
-static int print_token(struct buf *token)
+static int print_token(const struct cmd_ctx *ctx, struct buf *token)
 {
-    printf("%.*s\n", (int)token->n, (const char *)token->p);
+    printf(cmd_global(ctx)->json ? "{\"token\":\"%.*s\"}\n" : "%.*s\n", (int)token->n,
+           (const char *)token->p);
     buf_fini(token);
     return CMD_OK;
 }
@@ -74,7 +75,7 @@ static int run_mint(struct cmd_ctx *ctx, int argc, char **argv)
                         "a token needs an audience and an end: add 'aud = svc-wallet' and --for 24h");
     if (e != ERR_OK)
         return cmd_fail(ctx, CMD_FAILED, "cannot mint: %s", err_title(e));
-    return print_token(&token);
+    return print_token(ctx, &token);
 }
 
 /* A token given as "-" comes from standard input, so that it need not stand in the shell's history. */
@@ -109,7 +110,7 @@ static int run_narrow(struct cmd_ctx *ctx, int argc, char **argv)
         return cmd_fail(ctx, CMD_USAGE, "this is not a caveat: '%.*s'", STR_ARG(caveats[bad]));
     if (e != ERR_OK)
         return cmd_fail(ctx, CMD_USAGE, "the first argument is not a token");
-    return print_token(&narrowed);
+    return print_token(ctx, &narrowed);
 }
 
 static int run_inspect(struct cmd_ctx *ctx, int argc, char **argv)

@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base64.h"
 #include "base/buf.h"
+#include "base/sha256.h"
 #include "ron/client.h"
 #include "ron/cmd.h"
 #include "ron/cmd_ledger.h"
@@ -78,12 +80,36 @@ static int run_entry(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     return print_answer(ctx, &a, get(ctx, "/v1/entries/", argv[0], &a));
 }
 
+/* A signed head as an object: the three lines that are signed, the root as it is written elsewhere, and the whole note. */
+static bool print_head_json(const char *note)
+{
+    char origin[512], size[32], root64[64];
+    struct sha256 root;
+    char text[SHA256_TEXT_CHARS];
+    size_t n;
+    if (sscanf(note, "%511[^\n]\n%31[0-9]\n%63[^\n]\n", origin, size, root64) != 3 ||
+        base64_decode(str_from_c(root64), root.b, sizeof root.b, &n) != ERR_OK || n != sizeof root.b)
+        return false;
+    sha256_format(&root, text);
+    json_t *all = json_pack("{s:s,s:I,s:s,s:s}", "origin", origin, "tree_size",
+                            (json_int_t)strtoll(size, NULL, 10), "root", text, "note", note);
+    json_dumpf(all, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(all);
+    return true;
+}
+
 static int run_head(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     (void)argc;
     (void)argv;
     struct client_answer a;
-    return print_answer(ctx, &a, get(ctx, "/v1/checkpoint", NULL, &a));
+    int status = get(ctx, "/v1/checkpoint", NULL, &a);
+    if (status != CMD_OK || !cmd_global(ctx)->json)
+        return print_answer(ctx, &a, status);
+    bool read = print_head_json(buf_cstr(&a.body));
+    client_free(&a);
+    return read ? CMD_OK : cmd_fail(ctx, CMD_FAILED, "the head cannot be read");
 }
 
 static int run_take_over(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS

@@ -6,6 +6,7 @@
  * send to settlement and says the first thing that breaks the contract.
  */
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -116,6 +117,42 @@ static enum err open_shard(const char *dir, uint16_t no, const struct mailbox_ro
     return e;
 }
 
+static uint32_t waiting(const struct opened *o)
+{
+    return o->shard->count[MAILBOX_READY] + o->shard->count[MAILBOX_DELAYED];
+}
+
+static void say_shard(uint16_t no, enum err e, const struct opened *o)
+{
+    if (e == ERR_EMPTY)
+        printf("shard %u: empty\n", no);
+    else if (e != ERR_OK)
+        printf("shard %u: cannot be read (%s)\n", no, err_title(e));
+    else if (o->report.damaged)
+        printf("shard %u: DAMAGED: %s, byte %" PRIu64 ": %s\n", no, o->report.bad_file,
+               o->report.bad_offset, o->report.bad_reason ? o->report.bad_reason : "contents");
+    else
+        printf("shard %u: %" PRIu64 " groups, %" PRIu64 " bytes, %u topics, %u waiting, %u dead%s\n", no,
+               o->report.frames, o->report.bytes, o->shard->topics.count, waiting(o),
+               o->shard->count[MAILBOX_DLQ],
+               o->report.torn_bytes ? ", an unacknowledged write at the end" : "");
+}
+
+static json_t *shard_json(uint16_t no, enum err e, const struct opened *o)
+{
+    if (e != ERR_OK)
+        return json_pack("{s:i,s:s}", "shard", no, "state", e == ERR_EMPTY ? "empty" : err_title(e));
+    if (o->report.damaged)
+        return json_pack("{s:i,s:s,s:s,s:I,s:s}", "shard", no, "state", "damaged", "file",
+                         o->report.bad_file, "offset", (json_int_t)o->report.bad_offset, "reason",
+                         o->report.bad_reason ? o->report.bad_reason : "contents");
+    return json_pack("{s:i,s:s,s:I,s:I,s:I,s:I,s:I,s:I}", "shard", no, "state", "whole", "groups",
+                     (json_int_t)o->report.frames, "bytes", (json_int_t)o->report.bytes, "topics",
+                     (json_int_t)o->shard->topics.count, "waiting", (json_int_t)waiting(o), "dead",
+                     (json_int_t)o->shard->count[MAILBOX_DLQ], "torn_bytes",
+                     (json_int_t)o->report.torn_bytes);
+}
+
 const struct cmd_flag cmd_mailbox_verify_flags[] = {
     {"topic", CMD_VALUE, "TOPIC", "instead: recompute this topic's chain of a running mailbox"},
     {"seen", CMD_VALUE, "SEQ:HASH",
@@ -141,27 +178,24 @@ int cmd_mailbox_verify(struct cmd_ctx *ctx, int argc, char **argv)
     int status = cmd_mailbox_meta(ctx, dir, &routing, instance);
     if (status != CMD_OK)
         return status;
+    json_t *shards = json_array();
     for (uint16_t i = 0; i < routing.shards; i++) {
         struct opened o;
         enum err e = open_shard(dir, i, &routing, instance, &o);
-        if (e == ERR_EMPTY) {
-            printf("shard %u: empty\n", i);
-        } else if (e != ERR_OK) {
-            printf("shard %u: cannot be read (%s)\n", i, err_title(e));
-            bad++;
-        } else if (o.report.damaged) {
-            printf("shard %u: DAMAGED: %s, byte %" PRIu64 ": %s\n", i, o.report.bad_file,
-                   o.report.bad_offset, o.report.bad_reason ? o.report.bad_reason : "contents");
-            bad++;
-        } else {
-            printf("shard %u: %" PRIu64 " groups, %" PRIu64 " bytes, %u topics, %u waiting, %u dead%s\n", i,
-                   o.report.frames, o.report.bytes, o.shard->topics.count,
-                   o.shard->count[MAILBOX_READY] + o.shard->count[MAILBOX_DELAYED],
-                   o.shard->count[MAILBOX_DLQ],
-                   o.report.torn_bytes ? ", an unacknowledged write at the end" : "");
-        }
+        bad += (e != ERR_OK && e != ERR_EMPTY) || (e == ERR_OK && o.report.damaged);
+        if (cmd_global(ctx)->json)
+            json_array_append_new(shards, shard_json(i, e, &o));
+        else
+            say_shard(i, e, &o);
         close_shard(&o);
     }
+    if (cmd_global(ctx)->json) {
+        json_t *all = json_pack("{s:b,s:O}", "ok", bad == 0, "shards", shards);
+        json_dumpf(all, stdout, JSON_COMPACT);
+        putchar('\n');
+        json_decref(all);
+    }
+    json_decref(shards);
     return bad ? cmd_fail(ctx, CMD_FAILED, "%u of %u shards are damaged", bad, routing.shards) : CMD_OK;
 }
 

@@ -91,7 +91,13 @@ int rewarder_fetch_run(struct cmd_ctx *ctx, int argc, char **argv)
         fclose(f);
     }
     client_free(&a);
-    printf("%s: everything to check the run without the service (ron rewarder verify %s)\n", argv[1],
-           argv[1]);
+    if (cmd_global(ctx)->json) {
+        json_t *where = json_pack("{s:s}", "dir", argv[1]);
+        json_dumpf(where, stdout, JSON_COMPACT);
+        putchar('\n');
+        json_decref(where);
+    } else
+        printf("%s: everything to check the run without the service (ron rewarder verify %s)\n", argv[1],
+               argv[1]);
     return CMD_OK;
 }

@@ -269,8 +269,12 @@ int rewarder_fsck_run(struct cmd_ctx *ctx, int argc, char **argv)
     if (e != ERR_OK) {
         status = cmd_fail(ctx, UNREADABLE, "cannot read everything: %s", err_title(e));
     } else {
-        printf("%" PRIu64 " runs, %" PRIu64 " inputs, %" PRIu64 " faults%s\n", s.runs, s.inputs, s.faults,
-               s.repair ? "; registry.log repaired" : "");
+        if (cmd_global(ctx)->json)
+            printf("{\"runs\":%" PRIu64 ",\"inputs\":%" PRIu64 ",\"faults\":%" PRIu64 ",\"repaired\":%s}\n",
+                   s.runs, s.inputs, s.faults, s.repair ? "true" : "false");
+        else
+            printf("%" PRIu64 " runs, %" PRIu64 " inputs, %" PRIu64 " faults%s\n", s.runs, s.inputs,
+                   s.faults, s.repair ? "; registry.log repaired" : "");
         status = s.faults > (uint64_t)s.repair ? DAMAGED : CMD_OK;
     }
     close_shop(&s);

@@ -138,9 +138,12 @@ int rewarder_seal_run(struct cmd_ctx *ctx, int argc, char **argv)
             status = cmd_fail(ctx, CMD_FAILED, "cannot write %s: %s", path, strerror(errno));
         sha256_of(out.p, out.n, &cid);
         sha256_format(&cid, cid_text);
+        /* The snapshot may be on its way through standard output. */
         if (status == CMD_OK)
-            fprintf(stderr, "%llu rows\ncid     %s\ndigest  %s\n", (unsigned long long)count, cid_text,
-                    digest);
+            fprintf(cmd_global(ctx)->json && f != stdout ? stdout : stderr,
+                    cmd_global(ctx)->json ? "{\"rows\":%llu,\"cid\":\"%s\",\"digest\":\"%s\"}\n"
+                                          : "%llu rows\ncid     %s\ndigest  %s\n",
+                    (unsigned long long)count, cid_text, digest);
     }
     buf_fini(&text);
     buf_fini(&rows);

@@ -336,7 +336,10 @@ int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     if (status == CMD_OK) {
         char pool[MONEY_CHARS];
         money_format((struct money){r.pool}, pool);
-        printf("verified: epoch %s, %llu recipients, every unit of %s accounted for, root %s\n",
+        printf(cmd_global(ctx)->json
+                   ? "{\"verified\":true,\"epoch\":\"%s\",\"recipients\":%llu,\"pool\":\"%s\",\"root\":\"%"
+                     "s\"}\n"
+                   : "verified: epoch %s, %llu recipients, every unit of %s accounted for, root %s\n",
                verify_text(r.root, "epoch"), (unsigned long long)r.leaves, pool,
                verify_text(json_object_get(r.root, "commitment"), "root"));
     }
