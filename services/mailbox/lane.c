@@ -134,6 +134,7 @@ enum err mailbox_lane_load(struct mailbox_lane *l, const struct mailbox_log_conf
         e = store_journal_adopt_spares(l->log.journal);
         if (e == ERR_OK && store_journal_wants_spare(l->log.journal))
             e = store_journal_prepare_spare(l->log.journal);
+        atomic_store(&l->no_space, e == ERR_NO_SPACE);
         atomic_store(&l->disk_full, e == ERR_NO_SPACE);
         if (e == ERR_NO_SPACE)
             e = ERR_OK;
@@ -174,6 +175,8 @@ void mailbox_lane_unload(struct mailbox_lane *l)
         atomic_store(&l->oldest_ready_us[c], INT64_MAX);
     atomic_store(&l->readonly, false);
     atomic_store(&l->disk_full, false);
+    atomic_store(&l->no_space, false);
+    atomic_store(&l->awaits_segment, false);
     atomic_store(&l->damaged, false);
     atomic_store(&l->strip_wish, 0);
     atomic_store(&l->strip_ok, 0);

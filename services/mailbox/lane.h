@@ -104,6 +104,9 @@ struct mailbox_lane {
     _Atomic int64_t next_due_us; /* scan_next: stored by the worker after each loop, read by the scanner */
     _Atomic int64_t busy_since_ns; /* inside a write since; 0 = not */
     atomic_bool readonly, disk_full, over_quota;
+    atomic_bool no_space; /* by the rebalancer: there is no spare, and no room to make one */
+    atomic_bool
+        awaits_segment;  /* by the worker: the group may not fit, and the next segment is being made */
     atomic_bool damaged; /* the rebalancer found bytes that are wrong: the worker goes read-only */
     atomic_uint count[MAILBOX_STATES];
     atomic_uint topics, waiters, open_streams;

@@ -90,6 +90,7 @@ static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
         obs_log(svc_log(mb->svc), OBS_WARN, "storage.no_spare", OBS_U64("shard", l->no), OBS_ERR(e),
                 OBS_END);
     l->keeping.spareless = spareless;
+    atomic_store(&l->no_space, spareless && e == ERR_NO_SPACE);
 }
 
 static void watch_seals(struct mailbox *mb, struct mailbox_lane *l)

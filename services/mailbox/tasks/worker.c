@@ -24,7 +24,8 @@ enum {
     SPARE_WAIT_MS = 250,
     RETENTION_TOPICS_PER_S = 1000,
     SEND_AHEAD = 8,
-    SLOT_LOOK_US = 1000
+    SLOT_LOOK_US = 1000,
+    SEGMENT_LOOK_US = 2000,
 };
 
 /* ---- sends ---- */
@@ -97,10 +98,15 @@ static void release(struct mailbox_lane *l, struct mailbox_now now, struct mailb
 
 /* ---- the turn ---- */
 
+/*
+ * Whether the largest group fits. When it does not, the rebalancer either makes the next segment, and what waits goes on waiting, or
+ * has found that there is no room for one.
+ */
 static bool writable(struct mailbox_lane *l)
 {
-    bool fits = mailbox_log_has_room(&l->log);
-    atomic_store(&l->disk_full, !fits);
+    bool fits = mailbox_log_has_room(&l->log), full = !fits && atomic_load(&l->no_space);
+    atomic_store(&l->disk_full, full);
+    atomic_store(&l->awaits_segment, !fits && !full);
     return fits;
 }
 
@@ -333,7 +339,7 @@ void mailbox_worker__commit(struct mailbox_lane *l, struct mailbox_now now, bool
     if (e == ERR_OK && must_write(l, now, last)) {
         e = mailbox_lane_commit(l, now);
         if (e == ERR_NO_SPACE) {
-            atomic_store(&l->disk_full, true);
+            atomic_store(&l->disk_full, atomic_load(&l->no_space));
             if (!l->held)
                 return; /* settlements wait in memory for a spare segment */
             /* Room for the largest group was there when it was begun; only another writer's fault can take it away. */
@@ -383,7 +389,7 @@ static int64_t wait_us(const struct mailbox_lane *l, struct mailbox_now now)
     const struct mailbox_shard *s = &l->shard;
     int64_t until = now.mono_us + (int64_t)IDLE_WAIT_MS * 1000, due = mailbox_shard_next_due(s);
     if (l->fair.jobs || l->operators || l->unfinished || l->more_ticks || l->reclaim.busy)
-        return 0;
+        return atomic_load(&l->awaits_segment) ? SEGMENT_LOOK_US : 0;
     if (due <= now.mono_us) /* its slot has begun, and what is in it may be due in any of its 10 ms */
         due = now.mono_us + SLOT_LOOK_US;
     if (due < until)
@@ -453,7 +459,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
             mailbox_worker__operate(l, now, j);
         }
         housekeeping(l, now);
-    } else {
+    } else if (atomic_load(&l->disk_full)) {
         mailbox_worker__refuse_waiting(l, ERR_UNAVAILABLE, MAILBOX_WHY_DISK_FULL);
     }
     mailbox_worker__end_parked(l, atomic_load(&l->mb->draining) ? INT64_MAX : now.mono_us);

@@ -34,7 +34,7 @@ static struct store_disk_ops gated_ops;
 static const struct store_disk_ops *plain_ops;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_moved = PTHREAD_COND_INITIALIZER;
-static bool gate_closed;
+static bool gate_closed, making_stopped;
 static struct store_file *gated[GATED_MAX];
 static size_t gated_n;
 
@@ -72,10 +72,28 @@ static enum err pwrite_at_the_gate(struct store_file *f, const void *p, size_t n
     return plain_ops->pwrite(f, p, n, at);
 }
 
+/* Where a new segment is made. */
+static enum err allocate_at_the_gate(struct store_file *f, uint64_t bytes)
+{
+    pthread_mutex_lock(&gate);
+    while (making_stopped)
+        pthread_cond_wait(&gate_moved, &gate);
+    pthread_mutex_unlock(&gate);
+    return plain_ops->allocate(f, bytes);
+}
+
 static void move_gate(bool closed)
 {
     pthread_mutex_lock(&gate);
     gate_closed = closed;
+    pthread_cond_broadcast(&gate_moved);
+    pthread_mutex_unlock(&gate);
+}
+
+static void stop_making(bool stopped)
+{
+    pthread_mutex_lock(&gate);
+    making_stopped = stopped;
     pthread_cond_broadcast(&gate_moved);
     pthread_mutex_unlock(&gate);
 }
@@ -114,6 +132,7 @@ static void rig_open(struct rig *r, bool gated_disk, const char *const *flags, s
         gated_ops.open = open_noting;
         gated_ops.close = close_noting;
         gated_ops.pwrite = pwrite_at_the_gate;
+        gated_ops.allocate = allocate_at_the_gate;
         r->disk->ops = &gated_ops;
     }
     struct svc_options opt = {
@@ -321,6 +340,64 @@ static void events_that_a_slow_listener_lost_are_counted_one_by_one(void **state
     rig_close(&r);
 }
 
+struct sender {
+    struct rig *r;
+    atomic_int answered, refused; /* refused: the last status that was not 200 */
+};
+
+enum { LARGE_SENDS = 64 }; /* of 300 kB: more than the segments that are there, of 4 MiB */
+
+static void *send_large(void *arg)
+{
+    enum { CHARS = 400000, LINE = CHARS + 8192 };
+    struct sender *s = arg;
+    char *body = malloc(LINE), *text = malloc(2 * LINE);
+    assert_true(body && text);
+    for (int i = 0; i < LARGE_SENDS; i++) {
+        struct raw_response a;
+        int n = snprintf(body, LINE, "{\"topic\":\"%s\",\"idem_key\":\"large-%d\",\"payload_b64\":\"",
+                         s->r->topic[0], i);
+        memset(body + n, 'A', CHARS);
+        strcpy(body + n + CHARS, "\"}");
+        request(s->r, "/v1/send", body, text, 2 * LINE);
+        raw_once((uint16_t)svc_port(s->r->s), text, &a);
+        if (a.status != 200)
+            atomic_store(&s->refused, a.status);
+        atomic_fetch_add(&s->answered, 1);
+        raw_free(&a);
+    }
+    free(body);
+    free(text);
+    return NULL;
+}
+
+/* A segment that is not there yet is not a full disk: who sends waits for it. */
+RT_BLOCKS
+static void sends_wait_for_the_next_segment_while_it_is_made(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {
+        "bind=127.0.0.1:0",           "ready_shards=2",    "uds=", "http.threads=1",
+        "storage.segment_bytes=4MiB", "request_timeout=1m"};
+    struct rig r;
+    char why[32];
+    pthread_t thread;
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    struct mailbox *mb = svc_state(r.s);
+    struct sender s = {.r = &r};
+    assert_int_equal(try_send(&r, 0, "before", why), 200);
+    stop_making(true);
+    assert_int_equal(pthread_create(&thread, NULL, send_large, &s), 0);
+    AWAIT(atomic_load(&s.answered) == LARGE_SENDS || atomic_load(&mb->lanes[0].awaits_segment));
+    assert_true(atomic_load(&s.answered) < LARGE_SENDS);
+    assert_int_equal(try_send(&r, 1, "meanwhile", why), 200); /* the other shard has room */
+    assert_false(atomic_load(&mb->lanes[0].disk_full));
+    stop_making(false);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(atomic_load(&s.refused), 0);
+    rig_close(&r);
+}
+
 /* Receives and acks until nothing is left; how many there were. */
 static int empty_topic(struct rig *r, const char *topic)
 {
@@ -370,7 +447,7 @@ static void fill_and_empty(const char *const *flags, size_t flags_n, int64_t bou
         if (a.status == 200) {
             accepted++;
             assert_true((int64_t)accepted * (CHARS / 4 * 3) < bound);
-        } else { /* or the next segment is not made yet */
+        } else { /* or the rebalancer was the first to see that there is no room for a segment */
             quota = a.status == 429 && strstr(a.body, "\"disk_quota\"") != NULL;
             assert_true(quota || (a.status == 503 && strstr(a.body, "\"disk_full\"")));
         }
@@ -421,6 +498,7 @@ int main(void)
         cmocka_unit_test(a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_and_closes),
         cmocka_unit_test(a_tick_that_finds_its_queue_full_is_counted_and_costs_nothing),
         cmocka_unit_test(events_that_a_slow_listener_lost_are_counted_one_by_one),
+        cmocka_unit_test(sends_wait_for_the_next_segment_while_it_is_made),
         cmocka_unit_test(memory_without_files_is_bounded_and_room_comes_back_by_itself),
         cmocka_unit_test(memory_for_many_shards_is_divided_so_that_none_stays_full),
     };
