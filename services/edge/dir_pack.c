@@ -115,6 +115,7 @@ static enum err digest_of(struct scan *s, int fd, struct edge_member *m)
             return ERR_IO;
         sha256_update(&c, scratch, (size_t)n);
         at += (uint64_t)n;
+        edge_turns_rest(&s->p->edge->turns, (uint64_t)n, edge_config(s->p->edge)->packs_seal_rate);
     }
     sha256_final(&c, &m->digest);
     s->hashed += m->id.size;

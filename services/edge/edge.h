@@ -15,6 +15,7 @@
 #include "services/edge/core/name.h"
 #include "services/edge/core/rendezvous.h"
 #include "services/edge/file.h"
+#include "services/edge/turns.h"
 #include "svc/svc.h"
 
 struct edge_config {
@@ -95,6 +96,7 @@ struct edge {
     struct edge_generation *generation; /* a reference */
     struct edge_retired *retired;       /* pack_verifier's: packs that were replaced; retired.h */
     _Atomic uint64_t pack_serial;
+    struct edge_turns turns; /* pack_verifier's */
 
     struct rt_lock routing_table; /* guards the documents of each generation's TileJSON */
 

@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 
-enum { READ_STEP = 64 << 10 };
+enum { READ_STEP = 64 << 10, UNMAP_STEP = 16 << 20 };
 static const int64_t ERA_NS = 10000000000;
 
 enum err edge_file_id_of_fd(int fd, struct edge_file_id *out)
@@ -87,6 +87,17 @@ struct edge_file *edge_file_ref(struct edge_file *f)
     return f;
 }
 
+/* In slices: while a gigabyte's page tables go, nobody else in the process could map or fault in anything. */
+static void unmap_file(const struct edge_file *f)
+{
+    uint8_t *at = (uint8_t *)(uintptr_t)f->bytes;
+    for (size_t left = (size_t)f->size; left;) {
+        size_t n = left % UNMAP_STEP ? left % UNMAP_STEP : UNMAP_STEP;
+        left -= n;
+        CHECK(munmap(at + left, n) == 0);
+    }
+}
+
 void edge_file_unref(struct edge_file *f)
 {
     if (!f)
@@ -99,7 +110,7 @@ void edge_file_unref(struct edge_file *f)
     if (f->owned)
         free((void *)(uintptr_t)f->bytes);
     else if (!f->memory && f->bytes)
-        munmap((void *)(uintptr_t)f->bytes, (size_t)f->size);
+        unmap_file(f);
     if (f->fd >= 0)
         close(f->fd);
     free(f->warm[0]);

@@ -169,12 +169,6 @@ static enum err read_metadata(struct edge_pack *p, struct edge_fault *f)
     return e == ERR_OK && !p->metadata ? ERR_NO_MEMORY : e;
 }
 
-static int by_offset(const void *a, const void *b)
-{
-    const struct edge_entry *x = a, *y = b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
 /* How many different contents: what the tag file must hold. The header's word is not trusted. */
 static enum err count_contents(struct edge_pack *p)
 {
@@ -183,7 +177,7 @@ static enum err count_contents(struct edge_pack *p)
     if (!sorted)
         return ERR_NO_MEMORY;
     memcpy(sorted, p->dir.list, p->dir.n * sizeof *sorted);
-    qsort(sorted, p->dir.n, sizeof *sorted, by_offset);
+    edge_dir_sort_by_offset(sorted, p->dir.n);
     for (size_t i = 0; i < p->dir.n; i++) {
         n += i == 0 || sorted[i].offset != sorted[i - 1].offset;
         tiles += sorted[i].run;
@@ -194,6 +188,14 @@ static enum err count_contents(struct edge_pack *p)
     return ERR_OK;
 }
 
+/* Of a pack that is being mounted: between two directories others get their turn. */
+static enum err read_in_turns(void *ctx, uint64_t offset, size_t n, uint8_t *out) RT_UNCHECKED
+{
+    struct edge_pack *p = ctx;
+    edge_turns_rest(&p->edge->turns, n, 0);
+    return edge_file_read(p->file, offset, out, n);
+}
+
 /* Kept whole when they take no more than half of what directories may take; else only the root. */
 RT_BLOCKS
 static enum err read_directories(struct edge *e, struct edge_pack *p, struct edge_fault *f)
@@ -201,7 +203,7 @@ static enum err read_directories(struct edge *e, struct edge_pack *p, struct edg
     struct edge_pmtiles_limits limits = edge_pack_limits(e);
     struct edge_pmtiles_count count;
     limits.entries_max = edge_config(e)->packs_dir_cache / 2 / sizeof(struct edge_entry);
-    enum err err = edge_pmtiles_walk(&p->header, &limits, edge_pack_read, p->file, &p->dir, f);
+    enum err err = edge_pmtiles_walk(&p->header, &limits, read_in_turns, p, &p->dir, f);
     if (err == ERR_OK)
         return count_contents(p);
     if (err != ERR_TOO_LARGE)
@@ -209,7 +211,7 @@ static enum err read_directories(struct edge *e, struct edge_pack *p, struct edg
     limits = edge_pack_limits(e);
     f->text[0] = 0;
     p->large = true;
-    err = edge_pmtiles_count(&p->header, &limits, edge_pack_read, p->file, &count, f);
+    err = edge_pmtiles_count(&p->header, &limits, read_in_turns, p, &count, f);
     if (err == ERR_OK)
         err = edge_pmtiles_dir_read(&p->header, NULL, UINT64_MAX, edge_pack_read, p->file, &p->dir, f);
     if (err == ERR_OK) {

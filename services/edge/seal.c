@@ -9,17 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rt/task.h"
 #include "services/edge/mbdb.h"
 #include "svc/feed.h"
 
-enum { STEP_BYTES = 4 << 20, READ_BYTES = 256 << 10 };
-
-static int by_offset(const void *a, const void *b)
-{
-    const struct edge_entry *x = a, *y = b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
+enum { STEP_BYTES = 96 << 10, READ_BYTES = 96 << 10 }; /* about one turn */
 
 bool edge_seal_wanted(struct edge_pack *p)
 {
@@ -50,7 +43,7 @@ enum err edge_seal_begin(struct edge_seal *s, struct edge *e, struct edge_pack *
     }
     if (s->n)
         memcpy(s->list, p->dir.list, s->n * sizeof *s->list);
-    qsort(s->list, s->n, sizeof *s->list, by_offset);
+    edge_dir_sort_by_offset(s->list, s->n);
     sha256_init(&s->whole);
     return ERR_OK;
 }
@@ -84,8 +77,7 @@ static bool next_leaf(struct edge_seal *s, enum err *out_err)
         s->list = below.list;
         s->n = below.n;
         s->next = 0;
-        if (s->n > 1)
-            qsort(s->list, s->n, sizeof *s->list, by_offset);
+        edge_dir_sort_by_offset(s->list, s->n);
     }
     return true;
 }
@@ -240,18 +232,14 @@ enum err edge_seal_step(struct edge_seal *s, uint64_t *out_bytes)
 enum err edge_seal_whole(struct edge *e, struct edge_pack *p)
 {
     struct edge_seal s;
-    struct rt_task *self = rt_task_current();
     uint64_t bytes;
     enum err err = edge_seal_begin(&s, e, p);
     if (err != ERR_OK)
         return err;
     while ((err = edge_seal_step(&s, &bytes)) == ERR_OK) {
-        if (self && rt_task_stopping(self)) {
-            err = ERR_CANCELED;
+        err = edge_turns_next(&e->turns, bytes, edge_config(e)->packs_seal_rate);
+        if (err != ERR_OK)
             break;
-        }
-        if (self)
-            rt_task_beat(self);
     }
     edge_seal_end(&s);
     return err == ERR_EMPTY ? ERR_OK : err;

@@ -26,7 +26,7 @@ struct edge_seal {
 bool edge_seal_wanted(struct edge_pack *p);
 /* When it fails nothing is under way. */
 NODISCARD enum err edge_seal_begin(struct edge_seal *s, struct edge *e, struct edge_pack *p) RT_BLOCKS;
-/* A few megabytes of it. ERR_EMPTY: the pack is sealed; anything else but ERR_OK: it cannot be read. */
+/* One turn of it. ERR_EMPTY: the pack is sealed; anything else but ERR_OK: it cannot be read. */
 NODISCARD enum err edge_seal_step(struct edge_seal *s, uint64_t *out_bytes) RT_BLOCKS;
 void edge_seal_end(struct edge_seal *s); /* what was written down stays; idle is fine */
 /* All of it at once. ERR_CANCELED when the calling task is told to stop. */

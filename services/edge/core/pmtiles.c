@@ -339,6 +339,21 @@ static enum err walk_add(struct walk *w, const struct edge_entry *e)
     return ERR_OK;
 }
 
+static int by_offset(const void *a, const void *b)
+{
+    const struct edge_entry *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+void edge_dir_sort_by_offset(struct edge_entry *list, size_t n)
+{
+    size_t i = 1;
+    while (i < n && list[i - 1].offset <= list[i].offset)
+        i++;
+    if (i < n)
+        qsort(list, n, sizeof *list, by_offset);
+}
+
 enum err edge_pmtiles_dir_read(const struct edge_pmtiles_header *h, const struct edge_entry *leaf,
                                uint64_t high, edge_pmtiles_read *read, void *ctx, struct edge_dir *out,
                                struct edge_fault *f)

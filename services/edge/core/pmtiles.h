@@ -95,6 +95,9 @@ const struct edge_entry *edge_dir_find(const struct edge_entry *list, size_t n, 
  * Walks everything below the root and gives one flat list of tiles in rising order of ids, all bounds checked. `read`
  * brings bytes of the archive (exactly n, or an error). ERR_TOO_LARGE when there are more than entries_max.
  */
+/* By the place of their contents. Those of a clustered archive mostly are already. */
+void edge_dir_sort_by_offset(struct edge_entry *list, size_t n);
+
 typedef enum err edge_pmtiles_read(void *ctx, uint64_t offset, size_t n, uint8_t *out);
 struct edge_pmtiles_limits {
     size_t entries_max;

@@ -1,5 +1,5 @@
 /*
- * pack_verifier: reloads on demand, seals what is new in small steps between which everything else gets its turn, writes down
+ * pack_verifier: reloads on demand, seals what is new in short turns between which everybody else gets his, writes down
  * digests that requests had to compute, lets go of what was replaced, and looks every second whether a mounted file changed in
  * place.
  */
@@ -15,7 +15,6 @@ enum { TAG_BATCH = 64, CHECK_MS = 1000, RELOAD_GAP_MS = 5000 };
 
 struct verifier {
     struct edge *e;
-    struct rt_task *self;
     struct edge_seal seal;
     int64_t checked_ns, reloaded_ns;
     uint64_t generation; /* whose packs were all looked at */
@@ -48,20 +47,21 @@ static void seal_forget_replaced(struct verifier *v, const struct edge_generatio
         edge_seal_end(&v->seal);
 }
 
+/* How many bytes that was. */
 RT_BLOCKS
-static void seal_some(struct verifier *v)
+static uint64_t seal_some(struct verifier *v)
 {
     struct edge_pack *p = v->seal.pack;
-    uint64_t bytes = 0, rate = edge_config(v->e)->packs_seal_rate;
+    uint64_t bytes = 0;
     enum err err = edge_seal_step(&v->seal, &bytes);
     if (err != ERR_OK && err != ERR_EMPTY) {
         atomic_store(&p->file->changed, true);
         obs_log(svc_log(v->e->svc), OBS_WARN, "pack_unreadable", OBS_STR("pack", (const char *)p->name),
                 OBS_ERR(err), OBS_END);
     }
-    int64_t pause_ms = rate ? (int64_t)(bytes * 1000 / rate) : 0;
-    if (err != ERR_OK || (pause_ms > 1 && rt_task_sleep(v->self, deadline_in_ms(pause_ms)) != ERR_OK))
+    if (err != ERR_OK)
         edge_seal_end(&v->seal);
+    return bytes;
 }
 
 /* ---- digests computed by requests ---- */
@@ -184,13 +184,17 @@ static void check_files(struct verifier *v) RT_UNCHECKED
 
 enum err edge_pack_verifier_run(struct rt_task *self, void *arg)
 {
-    struct verifier v = {.e = arg, .self = self};
+    struct verifier v = {.e = arg};
     enum err err = ERR_OK;
+    edge_turns_begin(&v.e->turns, self, v.e->svc);
     while (!rt_task_stopping(self)) {
         void *op;
+        uint64_t bytes = 0;
         bool busy = v.seal.pack != NULL || rt_chan_depth(v.e->tags) > 0;
         err = busy ? rt_chan_try_recv(v.e->pack_ops, &op)
                    : rt_chan_recv(v.e->pack_ops, deadline_in_ms(200), &op);
+        if (!busy)
+            edge_turns_fresh(&v.e->turns);
         if (err == ERR_OK)
             reload(&v);
         else if (err != ERR_TIMEOUT && err != ERR_EMPTY)
@@ -201,9 +205,11 @@ enum err edge_pack_verifier_run(struct rt_task *self, void *arg)
         if (!v.seal.pack)
             seal_begin(&v);
         if (v.seal.pack)
-            seal_some(&v);
-        rt_task_beat(self);
+            bytes = seal_some(&v);
+        if (edge_turns_next(&v.e->turns, bytes, edge_config(v.e)->packs_seal_rate) != ERR_OK)
+            break;
     }
+    edge_turns_end(&v.e->turns);
     edge_seal_end(&v.seal);
     return rt_task_stopping(self) || err == ERR_CLOSED ? ERR_OK
            : err == ERR_TIMEOUT || err == ERR_EMPTY    ? ERR_OK

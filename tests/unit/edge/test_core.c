@@ -18,6 +18,7 @@
 #include "services/edge/core/name.h"
 #include "services/edge/core/pack_id.h"
 #include "services/edge/core/pmtiles.h"
+#include "services/edge/core/pace.h"
 #include "services/edge/core/retry.h"
 #include "services/edge/core/tag_file.h"
 #include "services/edge/core/tile.h"
@@ -697,6 +698,49 @@ static void g1_two_parts_are_208_bytes_with_the_golden_digest(void **state)
     buf_fini(&b);
 }
 
+static void background_work_takes_short_turns_and_rests_longer_while_others_stand_in_line(void **state)
+{
+    (void)state;
+    struct edge_pace p;
+    struct edge_pace_now now = {.cpu_ns = 7, .wall_ns = 1000};
+    edge_pace_begin(&p, now);
+    now.cpu_ns += EDGE_PACE_TURN_NS - 1;
+    now.wall_ns += EDGE_PACE_TURN_NS - 1;
+    assert_true(edge_pace_turn(&p, now, 4096, 0) == 0); /* a turn is not over before its time */
+    now.cpu_ns++;
+    now.wall_ns++;
+    assert_true(edge_pace_turn(&p, now, 4096, 0) == now.wall_ns + EDGE_PACE_REST_NS);
+    now.wall_ns += EDGE_PACE_REST_NS + EDGE_PACE_STOOD_NS + EDGE_PACE_TURN_NS; /* woken late, and */
+    now.cpu_ns += EDGE_PACE_TURN_NS;                                           /* nobody was served */
+    assert_true(edge_pace_turn(&p, now, 4096, 0) == now.wall_ns + EDGE_PACE_REST_NS);
+    now.wall_ns += EDGE_PACE_REST_NS + EDGE_PACE_STOOD_NS + EDGE_PACE_TURN_NS;
+    now.cpu_ns += EDGE_PACE_TURN_NS;
+    now.served++;
+    assert_true(edge_pace_turn(&p, now, 4096, 0) == now.wall_ns + EDGE_PACE_CROWDED_REST_NS);
+    int64_t stood_ns = now.wall_ns;
+    now.wall_ns += EDGE_PACE_CROWDED_REST_NS + EDGE_PACE_TURN_NS; /* for a while */
+    now.cpu_ns += EDGE_PACE_TURN_NS;
+    assert_true(edge_pace_turn(&p, now, 4096, 0) == now.wall_ns + EDGE_PACE_CROWDED_REST_NS);
+    now.wall_ns = stood_ns + EDGE_PACE_REMEMBER_NS;
+    edge_pace_fresh(&p, now);
+    now.wall_ns += EDGE_PACE_TURN_NS;
+    now.cpu_ns += EDGE_PACE_TURN_NS;
+    assert_true(edge_pace_turn(&p, now, 4096, 0) == now.wall_ns + EDGE_PACE_REST_NS);
+}
+
+static void background_work_keeps_to_its_rate(void **state)
+{
+    (void)state;
+    struct edge_pace p;
+    struct edge_pace_now now = {.wall_ns = 5};
+    edge_pace_begin(&p, now);
+    assert_true(edge_pace_turn(&p, now, 1 << 20, 1 << 20) == 5 + 1000000000);
+    now.wall_ns = 5 + 1000000000;
+    assert_true(edge_pace_turn(&p, now, 1 << 19, 1 << 20) == now.wall_ns + 500000000);
+    edge_pace_begin(&p, now);
+    assert_true(edge_pace_turn(&p, now, UINT64_MAX, 1) == INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -724,6 +768,8 @@ int main(void)
         cmocka_unit_test(preferences_that_make_no_sense_are_ignored),
         cmocka_unit_test(back_off_follows_its_formula_and_saturates),
         cmocka_unit_test(a_fill_only_moves_along_its_table),
+        cmocka_unit_test(background_work_takes_short_turns_and_rests_longer_while_others_stand_in_line),
+        cmocka_unit_test(background_work_keeps_to_its_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
