@@ -19,7 +19,7 @@ void svc__health_publish(struct svc *s)
     bool meant =
         after.ready || atomic_load(&s->draining); /* who is told to stop need not be worried about */
     if (atomic_exchange(&s->was_ready, after.ready) != after.ready)
-        obs_log(s->log, meant ? OBS_INFO : OBS_WARN, "ready_changed", OBS_BOOL("ready", after.ready),
+        obs_log(s->log, meant ? OBS_INFO : OBS_WARN, "ready.changed", OBS_BOOL("ready", after.ready),
                 OBS_STR("missing", after.n_missing ? after.missing[0] : ""), OBS_END);
 }
 

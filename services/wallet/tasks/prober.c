@@ -20,8 +20,7 @@ static void probe_failed(struct wallet *w)
 {
     unsigned bad = atomic_fetch_add_explicit(&w->probe_bad, 1, memory_order_relaxed) + 1;
     atomic_store_explicit(&w->probe_good, 0, memory_order_relaxed);
-    if (obs_health_set(svc_health(w->svc), w->cause_ledger, false))
-        obs_log(svc_log(w->svc), OBS_WARN, "ready.changed", OBS_STR("missing", "ledger"), OBS_END);
+    obs_health_set(svc_health(w->svc), w->cause_ledger, false);
     if (bad >= 2)
         atomic_store_explicit(&w->ledger_up, false, memory_order_relaxed);
 }
@@ -33,8 +32,7 @@ static void probe_good(struct wallet *w)
     if (good < 3)
         return;
     atomic_store_explicit(&w->ledger_up, true, memory_order_relaxed);
-    if (obs_health_set(svc_health(w->svc), w->cause_ledger, true))
-        obs_log(svc_log(w->svc), OBS_INFO, "ready.changed", OBS_STR("back", "ledger"), OBS_END);
+    obs_health_set(svc_health(w->svc), w->cause_ledger, true);
 }
 
 static void learn_head(struct wallet *w, const struct probe *p, const struct ledger_head_reply *r)
