@@ -66,9 +66,9 @@ static int open_all(void **state)
 {
     (void)state;
     strcpy(dir, "/tmp/ron-peers-XXXXXX");
-    if (mkdtemp(dir) == NULL || setenv("PEER_MODULES", "build/interop-macaroon", 1) != 0)
+    if (mkdtemp(dir) == NULL || setenv("PEER_MODULES", "build/npm/tests-interop-macaroon", 1) != 0)
         return -1;
-    if (system("tests/interop/macaroon/install build/interop-macaroon") != 0) {
+    if (system("tools/npm_packages tests/interop/macaroon >/dev/null") != 0) {
         print_error("the foreign libraries cannot be installed\n");
         return -1;
     }
