@@ -69,6 +69,8 @@ struct checkpoint_out {
 };
 void ledger_checkpoint__out_open(struct ledger *l, const char *path, struct checkpoint_out *out) RT_BLOCKS;
 void ledger_checkpoint__out_put(struct checkpoint_out *out, const void *p, size_t n) RT_BLOCKS;
+/* Other bytes at the front, where as many were put: what is known at the end only. */
+void ledger_checkpoint__out_front(struct checkpoint_out *out, const void *p, size_t n) RT_BLOCKS;
 NODISCARD enum err ledger_checkpoint__out_close(struct checkpoint_out *out, const char *path) RT_BLOCKS;
 void ledger_checkpoint__out_drop(
     struct checkpoint_out *out) RT_BLOCKS; /* the file stays as it is; again is fine */

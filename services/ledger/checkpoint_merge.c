@@ -12,13 +12,15 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/crc32c.h"
 #include "services/ledger/core/index_run.h"
 
 enum {
     TIER_RUNS = 4,
     SLICE_BYTES = 1 << 20,
     SLICE_RECORDS = SLICE_BYTES / INDEX_RUN_RECORD,
-    SLICE_ITEMS = 8192
+    SLICE_ITEMS = 8192,
+    STATE_ITEM_MAX = 5 + STATE_KEY_MAX + STATE_VALUE_MAX
 };
 
 /* Four index runs walked as one, smallest key first. */
@@ -29,13 +31,14 @@ struct index_merge {
     uint8_t header[INDEX_RUN_HEADER], footer[INDEX_RUN_FOOTER];
 };
 
-/* Four state runs; the merged one is put together in memory, it is no larger than the state. */
+/* Four state runs. A slice at a time is in memory: a merged run is as large as the state may be. */
 struct state_merge {
     struct checkpoint_bytes bytes[TIER_RUNS];
     struct ledger_state_run in[TIER_RUNS];
     struct ledger_state_merge walk;
-    struct buf out;
+    struct buf slice;
     uint64_t n;
+    uint32_t crc; /* of the records so far */
 };
 
 /* Records first; then parts that are in memory, one after the other; then the run is complete. */
@@ -162,41 +165,57 @@ static enum err state_begin(struct ledger *l, struct checkpoint_merging *m) RT_B
     struct state_merge *x = &m->state;
     char path[STORE_PATH_MAX];
     enum err err = ERR_OK;
-    buf_init(&x->out, SIZE_MAX / 2);
+    buf_init(&x->slice, SLICE_ITEMS * STATE_ITEM_MAX);
     for (uint32_t i = 0; err == ERR_OK && i < TIER_RUNS; i++) {
         ledger_checkpoint__path(l, path, &ledger_checkpoint__state, runs->state[m->first + i].number);
         err = ledger_checkpoint__map(l, path, &x->bytes[i]);
         if (err == ERR_OK)
             err = ledger_state_run_open(x->bytes[i].p, x->bytes[i].n, &x->in[i]);
     }
-    if (err == ERR_OK) {
+    if (err == ERR_OK)
         ledger_state_merge_init(&x->walk, x->in, TIER_RUNS);
-        ledger_state_run_begin(&x->out);
-    }
     return err;
 }
 
-static enum err state_slice(struct checkpoint_merging *m)
+/* The header counts the records: it is written last, over what was put there first. */
+static void state_ends(struct checkpoint_merging *m) RT_BLOCKS
 {
     struct state_merge *x = &m->state;
+    uint8_t header[STATE_RUN_HEADER], footer[STATE_RUN_FOOTER];
+    struct bytes ends[] = {bytes_of(header, sizeof header), bytes_of(footer, sizeof footer)};
+    ledger_state_run_header(m->run.tier, x->n, x->in[TIER_RUNS - 1].as_of_seq, header);
+    ledger_state_run_footer(x->crc, footer);
+    sha256_of_parts(ends, 2, &m->run.sha256);
+    m->run.bytes += sizeof header + sizeof footer;
+    ledger_checkpoint__out_put(&m->file, footer, sizeof footer);
+    ledger_checkpoint__out_front(&m->file, header, sizeof header);
+    m->records_done = true;
+}
+
+static void state_slice(struct checkpoint_merging *m) RT_BLOCKS
+{
+    static const uint8_t room[STATE_RUN_HEADER];
+    struct state_merge *x = &m->state;
     struct ledger_state_item it;
-    for (unsigned i = 0; i < SLICE_ITEMS; i++) {
-        if (!ledger_state_merge_next(&x->walk, &it)) {
-            ledger_state_run_end(&x->out, m->run.tier, x->n, x->in[TIER_RUNS - 1].as_of_seq);
-            if (x->out.err != ERR_OK)
-                break;
-            m->run.bytes = x->out.n;
-            ledger_checkpoint__ends(x->out.p, x->out.n, STATE_RUN_FOOTER, &m->run.sha256);
-            m->parts[0] = buf_bytes(&x->out);
-            m->records_done = true;
-            break;
-        }
+    bool more = true;
+    if (m->file.at + m->file.held == 0)
+        ledger_checkpoint__out_put(&m->file, room, sizeof room);
+    buf_reset(&x->slice);
+    for (unsigned i = 0; i < SLICE_ITEMS && (more = ledger_state_merge_next(&x->walk, &it)); i++) {
         if (m->first == 0 && it.value.n == 0)
             continue; /* nothing older is left that it could be hiding */
-        ledger_state_run_put(&x->out, &it);
+        ledger_state_run_put(&x->slice, &it);
         x->n++;
     }
-    return x->out.err;
+    if (x->slice.err != ERR_OK) {
+        m->file.err = x->slice.err;
+        return;
+    }
+    x->crc = crc32c(x->crc, x->slice.p, x->slice.n);
+    m->run.bytes += x->slice.n;
+    ledger_checkpoint__out_put(&m->file, x->slice.p, x->slice.n);
+    if (!more)
+        state_ends(m);
 }
 
 /* ---- both ---- */
@@ -216,7 +235,7 @@ static void merging_free(struct ledger *l) RT_BLOCKS
             ledger_checkpoint__unmap(&m->state.bytes[i]);
     }
     ledger_index_build_end(&m->index.build);
-    buf_fini(&m->state.out);
+    buf_fini(&m->state.slice);
     free(m);
 }
 
@@ -279,8 +298,8 @@ static enum err slice(struct ledger *l, struct checkpoint_merging *m) RT_BLOCKS
         if (index)
             index_slice(m);
         else
-            err = state_slice(m);
-        return err == ERR_OK ? m->file.err : err;
+            state_slice(m);
+        return m->file.err;
     }
     if (part != NULL) {
         size_t n = part->n < SLICE_BYTES ? part->n : SLICE_BYTES;

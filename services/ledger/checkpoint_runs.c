@@ -115,6 +115,16 @@ void ledger_checkpoint__out_put(struct checkpoint_out *out, const void *p, size_
     }
 }
 
+void ledger_checkpoint__out_front(struct checkpoint_out *out, const void *p, size_t n)
+{
+    out_flush(out);
+    CHECK(out->err != ERR_OK || n <= out->at);
+    if (out->err == ERR_OK)
+        out->err = store_file_pwrite(out->file, p, n, 0);
+    if (out->err == ERR_OK)
+        out->err = store_file_sync(out->file);
+}
+
 void ledger_checkpoint__out_drop(struct checkpoint_out *out)
 {
     store_file_close(out->file);

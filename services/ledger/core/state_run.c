@@ -28,20 +28,31 @@ void ledger_state_run_put(struct buf *out, const struct ledger_state_item *it)
     buf_put_bytes(out, it->value);
 }
 
+void ledger_state_run_header(uint32_t tier, uint64_t n, uint64_t as_of_seq, uint8_t out[STATE_RUN_HEADER])
+{
+    memset(out, 0, STATE_RUN_HEADER);
+    memcpy(out, "RONLSTA1", 8);
+    le32_put(out + 8, 1);
+    le32_put(out + 12, tier);
+    le64_put(out + 16, n);
+    le64_put(out + 24, as_of_seq);
+    le32_put(out + 60, crc32c(0, out, 60));
+}
+
+void ledger_state_run_footer(uint32_t records_crc, uint8_t out[STATE_RUN_FOOTER])
+{
+    le32_put(out, records_crc);
+    memcpy(out + 4, "RSTA", 4);
+}
+
 void ledger_state_run_end(struct buf *out, uint32_t tier, uint64_t n, uint64_t as_of_seq)
 {
     if (out->err != ERR_OK)
         return;
-    uint8_t *h = out->p, footer[8];
-    memcpy(h, "RONLSTA1", 8);
-    le32_put(h + 8, 1);
-    le32_put(h + 12, tier);
-    le64_put(h + 16, n);
-    le64_put(h + 24, as_of_seq);
-    le32_put(h + 60, crc32c(0, h, 60));
-    le32_put(footer, crc32c(0, out->p + STATE_RUN_HEADER, out->n - STATE_RUN_HEADER));
-    memcpy(footer + 4, "RSTA", 4);
-    buf_put(out, footer, 8);
+    uint8_t footer[STATE_RUN_FOOTER];
+    ledger_state_run_header(tier, n, as_of_seq, out->p);
+    ledger_state_run_footer(crc32c(0, out->p + STATE_RUN_HEADER, out->n - STATE_RUN_HEADER), footer);
+    buf_put(out, footer, sizeof footer);
 }
 
 /* The record at `at`; its end goes to *out_next. False when it does not fit. */

@@ -37,6 +37,9 @@ int ledger_state_item_cmp(const struct ledger_state_item *a,
 void ledger_state_run_begin(struct buf *out); /* room for the header */
 void ledger_state_run_put(struct buf *out, const struct ledger_state_item *it);
 void ledger_state_run_end(struct buf *out, uint32_t tier, uint64_t n, uint64_t as_of_seq);
+/* For a run that is never in memory as a whole: its ends, once its records are known. */
+void ledger_state_run_header(uint32_t tier, uint64_t n, uint64_t as_of_seq, uint8_t out[STATE_RUN_HEADER]);
+void ledger_state_run_footer(uint32_t records_crc, uint8_t out[STATE_RUN_FOOTER]);
 
 /* ERR_CORRUPT, ERR_VERSION; checks every byte and the order. */
 NODISCARD enum err ledger_state_run_open(const uint8_t *p, size_t bytes, struct ledger_state_run *out);

@@ -74,13 +74,15 @@ static void assert_runs(struct history *h, uint32_t n) RT_BLOCKS
     ledger_view_unpin(v);
 }
 
-/* Opened again, it knows every unit, and the state is the same. */
+/* Opened again, from the newest checkpoint and not from an older one, it knows every unit, and the state is the same. */
 static void assert_survives(struct history *h) RT_BLOCKS
 {
     struct sha256 before, after;
+    uint64_t checkpoint = atomic_load(&h->r.l->checkpoint_seq);
     ledger_state_digest(h->r.l->state, &before);
     ledger_close(h->r.l, false);
     assert_int_equal(rig_open(&h->r), ERR_OK);
+    assert_int_equal(atomic_load(&h->r.l->checkpoint_seq), checkpoint);
     assert_int_equal(ledger_safe_cause(h->r.l), CAUSE_NONE);
     ledger_state_digest(h->r.l->state, &after);
     assert_true(sha256_eq(&before, &after));
