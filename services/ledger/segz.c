@@ -28,47 +28,6 @@ enum err ledger_segz_parse(struct bytes head, struct ledger_segz *out)
     return ERR_OK;
 }
 
-/* Compresses an image (a multiple of SEGZ_CHUNK). */
-static enum err encode(uint32_t segment_no, const uint8_t *image, size_t n, struct ledger_pace pace,
-                       struct buf *out)
-{
-    uint32_t chunks = (uint32_t)(n / SEGZ_CHUNK);
-    size_t table = SEGZ_HEADER + (size_t)chunks * 4, start = out->n;
-    uint8_t *head = buf_reserve(out, table + 4);
-    if (head == NULL)
-        return out->err;
-    memset(head, 0, table + 4);
-    buf_commit(out, table + 4);
-    struct sha256_ctx c;
-    struct sha256 hash;
-    sha256_init(&c);
-    for (uint32_t i = 0; i < chunks; i++) {
-        const uint8_t *chunk = image + (size_t)i * SEGZ_CHUNK;
-        pace.fn(pace.ctx);
-        sha256_update(&c, chunk, SEGZ_CHUNK);
-        if (store_is_zero(chunk, SEGZ_CHUNK))
-            continue;
-        size_t bound = ZSTD_compressBound(SEGZ_CHUNK);
-        uint8_t *to = buf_reserve(out, bound);
-        if (to == NULL)
-            return out->err;
-        size_t len = ZSTD_compress(to, bound, chunk, SEGZ_CHUNK, ZSTD_LEVEL);
-        if (ZSTD_isError(len))
-            return ERR_NO_MEMORY;
-        buf_commit(out, len);
-        le32_put(out->p + start + SEGZ_HEADER + (size_t)i * 4, (uint32_t)len);
-    }
-    sha256_final(&c, &hash);
-    head = out->p + start;
-    memcpy(head, "RONLSGZ1", 8);
-    le32_put(head + 8, segment_no);
-    le32_put(head + 12, SEGZ_CHUNK);
-    le32_put(head + 16, chunks);
-    memcpy(head + 24, hash.b, 32);
-    le32_put(head + table, crc32c(0, head, table));
-    return out->err;
-}
-
 /* Where the frame of a chunk lies, and how long it is; 0 = zeros. */
 static uint64_t chunk_at(const struct ledger_segz *z, uint32_t chunk, uint32_t *out_len)
 {
@@ -201,65 +160,133 @@ static enum err verify(struct ledger *l, uint32_t segment_no, struct ledger_pace
     return err;
 }
 
-static enum err image_read(struct ledger *l, uint32_t segment_no, uint8_t *image, size_t n,
-                           struct ledger_pace pace) RT_BLOCKS
+/* ---- packing ---- */
+
+enum { STEP_BYTES = 1 << 20 };
+
+/*
+ * Chunk after chunk from the segment to the file, in flushed steps: neither of them is ever in memory as a whole, and the journal's next
+ * flush never waits behind more than a step. The head is written last, when the lengths are known.
+ */
+struct packing {
+    struct ledger *l;
+    uint32_t segment_no, chunks;
+    struct ledger_pace pace;
+    char temp[STORE_PATH_MAX + 8];
+    struct store_file *file; /* opened for the first step */
+    ZSTD_CCtx *z;
+    uint8_t *chunk, *head;
+    size_t head_n;
+    struct buf step;
+    uint64_t at; /* where the step goes */
+    struct sha256_ctx image;
+};
+
+static enum err step_write(struct packing *p) RT_BLOCKS
 {
-    enum err err = ERR_OK;
-    for (size_t at = 0; err == ERR_OK && at < n; at += SEGZ_CHUNK) {
-        pace.fn(pace.ctx);
-        err = store_journal_pread(l->sink->journal, (struct store_pos){segment_no, (uint32_t)at},
-                                  image + at, SEGZ_CHUNK);
-    }
+    p->pace.fn(p->pace.ctx);
+    enum err err = p->step.err;
+    if (err == ERR_OK && p->file == NULL)
+        err = store_file_open(p->l->deps.disk, p->temp, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &p->file);
+    if (err == ERR_OK && p->step.n > 0)
+        err = store_file_pwrite(p->file, p->step.p, p->step.n, p->at);
+    if (err == ERR_OK)
+        err = store_file_sync(p->file);
+    p->at += p->step.n;
+    buf_reset(&p->step);
     return err;
 }
 
-/*
- * In flushed steps, under a temporary name: the journal's next flush would wait behind all of it, and so would a spare that is wanted.
- */
-static enum err write_packed(struct ledger *l, const char *path, struct bytes packed,
-                             struct ledger_pace pace) RT_BLOCKS
+static enum err chunk_pack(struct packing *p, uint32_t i) RT_BLOCKS
 {
-    enum { STEP_BYTES = 1 << 20 };
-    char temp[STORE_PATH_MAX + 8], dir[STORE_PATH_MAX];
-    struct store_file *f;
-    snprintf(temp, sizeof temp, "%s.tmp", path);
-    CHECK(store_path_dir(path, dir));
-    enum err err = store_file_open(l->deps.disk, temp, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &f);
+    size_t bound = ZSTD_compressBound(SEGZ_CHUNK);
+    struct store_pos at = {p->segment_no, i * (uint32_t)SEGZ_CHUNK};
+    p->pace.fn(p->pace.ctx);
+    enum err err = store_journal_pread(p->l->sink->journal, at, p->chunk, SEGZ_CHUNK);
     if (err != ERR_OK)
         return err;
-    for (size_t at = 0, n; err == ERR_OK && at < packed.n; at += n) {
-        n = packed.n - at < STEP_BYTES ? packed.n - at : STEP_BYTES;
-        pace.fn(pace.ctx);
-        err = store_file_pwrite(f, packed.p + at, n, at);
-        if (err == ERR_OK)
-            err = store_file_sync(f);
-    }
-    store_file_close(f);
+    p->pace.fn(p->pace.ctx);
+    sha256_update(&p->image, p->chunk, SEGZ_CHUNK);
+    if (store_is_zero(p->chunk, SEGZ_CHUNK))
+        return ERR_OK;
+    uint8_t *to = buf_reserve(&p->step, bound);
+    if (to == NULL)
+        return p->step.err;
+    size_t len = ZSTD_compressCCtx(p->z, to, bound, p->chunk, SEGZ_CHUNK, ZSTD_LEVEL);
+    if (ZSTD_isError(len))
+        return ERR_NO_MEMORY;
+    buf_commit(&p->step, len);
+    le32_put(p->head + SEGZ_HEADER + (size_t)i * 4, (uint32_t)len);
+    return p->step.n < STEP_BYTES ? ERR_OK : step_write(p);
+}
+
+static enum err head_write(struct packing *p) RT_BLOCKS
+{
+    struct sha256 hash;
+    sha256_final(&p->image, &hash);
+    memcpy(p->head, "RONLSGZ1", 8);
+    le32_put(p->head + 8, p->segment_no);
+    le32_put(p->head + 12, SEGZ_CHUNK);
+    le32_put(p->head + 16, p->chunks);
+    memcpy(p->head + 24, hash.b, 32);
+    le32_put(p->head + p->head_n - 4, crc32c(0, p->head, p->head_n - 4));
+    enum err err = store_file_pwrite(p->file, p->head, p->head_n, 0);
+    return err == ERR_OK ? store_file_sync(p->file) : err;
+}
+
+static enum err pack_all(struct packing *p) RT_BLOCKS
+{
+    enum err err = p->z == NULL || p->chunk == NULL || p->head == NULL ? ERR_NO_MEMORY : ERR_OK;
+    p->at = p->head_n;
+    for (uint32_t i = 0; err == ERR_OK && i < p->chunks; i++)
+        err = chunk_pack(p, i);
+    if (err == ERR_OK)
+        err = step_write(p);
+    return err == ERR_OK ? head_write(p) : err;
+}
+
+/* Under a temporary name until it is whole. */
+static enum err write_packed(struct ledger *l, uint32_t segment_no, const char *path,
+                             struct ledger_pace pace) RT_BLOCKS
+{
+    char dir[STORE_PATH_MAX];
+    uint32_t chunks = l->set.segment_bytes / SEGZ_CHUNK;
+    size_t head_n = SEGZ_HEADER + (size_t)chunks * 4 + 4;
+    struct packing p = {.l = l,
+                        .segment_no = segment_no,
+                        .chunks = chunks,
+                        .pace = pace,
+                        .z = ZSTD_createCCtx(),
+                        .chunk = malloc(SEGZ_CHUNK),
+                        .head = calloc(1, head_n),
+                        .head_n = head_n};
+    CHECK(l->set.segment_bytes % SEGZ_CHUNK == 0);
+    snprintf(p.temp, sizeof p.temp, "%s.tmp", path);
+    CHECK(store_path_dir(path, dir));
+    buf_init(&p.step, STEP_BYTES + ZSTD_compressBound(SEGZ_CHUNK));
+    sha256_init(&p.image);
+    enum err err = pack_all(&p);
+    bool begun = p.file != NULL;
+    store_file_close(p.file);
+    ZSTD_freeCCtx(p.z);
+    free(p.chunk);
+    free(p.head);
+    buf_fini(&p.step);
     if (err != ERR_OK) {
-        enum err ignored = store_disk_unlink(l->deps.disk, temp); /* the first error is the one to report */
+        enum err ignored =
+            begun ? store_disk_unlink(l->deps.disk, p.temp) : ERR_OK; /* the first error counts */
         (void)ignored;
         return err;
     }
-    err = store_disk_rename(l->deps.disk, temp, path);
+    err = store_disk_rename(l->deps.disk, p.temp, path);
     return err == ERR_OK ? store_disk_sync_dir(l->deps.disk, dir) : err;
 }
 
 enum err ledger_segz_pack(struct ledger *l, uint32_t segment_no, struct ledger_pace pace)
 {
     char path[STORE_PATH_MAX];
-    size_t n = l->set.segment_bytes;
-    uint8_t *image = malloc(n);
-    struct buf b;
-    CHECK(n % SEGZ_CHUNK == 0);
-    buf_init(&b, SIZE_MAX / 2);
     ledger_segz_path(l, segment_no, path);
-    enum err err = image == NULL ? ERR_NO_MEMORY : image_read(l, segment_no, image, n, pace);
-    if (err == ERR_OK)
-        err = encode(segment_no, image, n, pace, &b);
-    free(image);
-    if (err == ERR_OK)
-        err = write_packed(l, path, buf_bytes(&b), pace);
-    buf_fini(&b);
+    enum err err = write_packed(l, segment_no, path, pace);
     if (err == ERR_OK) /* reads back what the disk has, against the hash of the original */
         err = verify(l, segment_no, pace);
     if (err == ERR_OK)
