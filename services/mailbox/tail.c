@@ -18,6 +18,18 @@ void mailbox_tail_fini(struct mailbox_tail *t)
     free(t->part);
 }
 
+enum err mailbox_tail_resize(struct mailbox_tail *t, size_t cap)
+{
+    struct mailbox_tail other;
+    if (t->cap == cap)
+        return ERR_OK;
+    enum err e = mailbox_tail_init(&other, cap);
+    mailbox_tail_fini(e == ERR_OK ? t : &other);
+    if (e == ERR_OK)
+        *t = other;
+    return e;
+}
+
 static bool overlaps(size_t a, size_t an, size_t b, size_t bn)
 {
     return a < b + bn && b < a + an;
@@ -25,7 +37,7 @@ static bool overlaps(size_t a, size_t an, size_t b, size_t bn)
 
 void mailbox_tail_put(struct mailbox_tail *t, uint32_t segment, uint64_t offset, const uint8_t *p, size_t n)
 {
-    if (n > t->cap)
+    if (n > t->cap || t->cap == 0)
         return;
     size_t at = t->cap - t->at < n ? 0 : t->at;
     while (t->n > 0) { /* oldest first: what stands in the way, or has no descriptor left */

@@ -2,7 +2,7 @@
  * Bodies in RAM: the newest bytes of a journal in a ring.
  *
  * Threads     The shard's worker.
- * Memory      tail_bytes by init.
+ * Memory      What init or resize were told, no more.
  */
 #ifndef RON_MAILBOX_TAIL_H
 #define RON_MAILBOX_TAIL_H
@@ -24,6 +24,8 @@ struct mailbox_tail {
 };
 
 NODISCARD enum err mailbox_tail_init(struct mailbox_tail *t, size_t cap);
+/* Another size, and empty: what is asked for is read from the file until new bytes have come. ERR_NO_MEMORY: as it was. */
+NODISCARD enum err mailbox_tail_resize(struct mailbox_tail *t, size_t cap);
 void mailbox_tail_fini(struct mailbox_tail *t);
 void mailbox_tail_put(struct mailbox_tail *t, uint32_t segment, uint64_t offset, const uint8_t *p,
                       size_t n);

@@ -362,6 +362,9 @@ static void adopt_rules(struct mailbox_lane *l)
     if (version == l->rules_seen)
         return;
     l->rules_seen = version;
+    l->fair.quantum = (uint32_t)mailbox_config(l->mb)->fair_quantum;
+    if (mailbox_tail_resize(&l->log.tail, mailbox_config(l->mb)->tail_cache) != ERR_OK)
+        obs_log(svc_log(l->mb->svc), OBS_WARN, "tail_cache.no_memory", OBS_U64("shard", l->no), OBS_END);
     struct mailbox_rules *r = malloc(sizeof *r);
     if (r && mailbox_rules_make(mailbox_config(l->mb), l->mb->shards, r, why) == ERR_OK) {
         l->rules = *r;
