@@ -144,6 +144,13 @@ void rewarder_file_unload(struct rewarder_file *file)
     *file = (struct rewarder_file){.mapping = NULL};
 }
 
+void rewarder_file_rest(const struct rewarder_file *file)
+{
+    if (file->mapping)
+        (void)madvise(file->mapping, file->bytes.n,
+                      MADV_DONTNEED); /* a hint: without it all is well, and larger */
+}
+
 void rewarder_path_input(const struct rewarder_files *f, const struct sha256 *cid, const char *ext,
                          char out[STORE_PATH_MAX])
 {

@@ -46,6 +46,8 @@ void rewarder_files_close(struct rewarder_files *f) RT_BLOCKS;
 NODISCARD enum err rewarder_file_load(struct rewarder_files *f, const char *path,
                                       struct rewarder_file *out) RT_BLOCKS;
 void rewarder_file_unload(struct rewarder_file *file);
+/* Gives the pages of a mapped file back: the kernel keeps them cached, and whoever reads on finds them there. */
+void rewarder_file_rest(const struct rewarder_file *file);
 
 /* Paths. ext with its dot. */
 void rewarder_path_input(const struct rewarder_files *f, const struct sha256 *cid, const char *ext,

@@ -51,6 +51,14 @@ struct rewarder_outcome *rewarder_outcome_create(enum rewarder_outcome_kind kind
     return o;
 }
 
+void rewarder_outcome_forget_files(struct rewarder_outcome *o)
+{
+    free(o->payouts);
+    free(o->tree);
+    o->payouts = o->tree = NULL;
+    o->payouts_n = o->tree_n = 0;
+}
+
 void rewarder_outcome_destroy(struct rewarder *r, struct rewarder_outcome *o)
 {
     (void)r;
@@ -64,8 +72,7 @@ void rewarder_outcome_destroy(struct rewarder *r, struct rewarder_outcome *o)
     buf_fini(&o->commitment);
     buf_fini(&o->line);
     buf_fini(&o->settlement);
-    free(o->payouts);
-    free(o->tree);
+    rewarder_outcome_forget_files(o);
     free(o->rows);
     o->magic = 0;
     free(o);

@@ -203,6 +203,8 @@ struct rewarder_outcome {
 };
 struct rewarder_outcome *rewarder_outcome_create(enum rewarder_outcome_kind kind, struct rewarder_run *run);
 void rewarder_outcome_destroy(struct rewarder *r, struct rewarder_outcome *o);
+/* The bytes of payouts.bin and tree.bin, which are on the disk now. */
+void rewarder_outcome_forget_files(struct rewarder_outcome *o);
 
 /* ---- shared by tasks and api ---- */
 

@@ -211,8 +211,14 @@ enum err rewarder_view_open(struct rewarder_files *f, const struct rewarder_view
         rewarder_view_unref(v);
         return e;
     }
+    rewarder_view_rest(v); /* every page was looked at, and few readers need more than a few */
     *out = v;
     return ERR_OK;
+}
+
+void rewarder_view_rest(struct rewarder_view *v)
+{
+    rewarder_file_rest(&v->payouts_file);
 }
 
 struct rewarder_view *rewarder_view_ref(struct rewarder_view *v)

@@ -51,5 +51,7 @@ NODISCARD enum err rewarder_view_open(struct rewarder_files *f, const struct rew
                                       struct rewarder_view **out, const char **out_bad) RT_BLOCKS;
 struct rewarder_view *rewarder_view_ref(struct rewarder_view *v);
 void rewarder_view_unref(struct rewarder_view *v); /* NULL is fine */
+/* After somebody went through the whole table: its pages are not ours any more until they are read again. */
+void rewarder_view_rest(struct rewarder_view *v);
 
 #endif

@@ -177,6 +177,7 @@ static void seal_run(struct rewarder *r, struct rewarder_outcome *o) RT_BLOCKS
         tell_emitter(run, 2);
         return;
     }
+    rewarder_outcome_forget_files(o); /* the view maps the same bytes: not twice in memory at once */
     struct rewarder_view *v = NULL;
     const char *bad;
     if (rewarder_view_open(&r->files,

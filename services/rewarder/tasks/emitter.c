@@ -266,6 +266,7 @@ static void finish(struct emission *m, const struct rewarder_settle_result *res)
     m->view->places = m->places;
     m->places = NULL;
     rewarder_run_set_view(&r->registry, m->run, m->view);
+    rewarder_view_rest(m->view);
     REWARDER_COUNT(r, runs, "settled");
     rewarder_log_run(r, OBS_INFO, "run.settled", m->run, NULL);
 }
