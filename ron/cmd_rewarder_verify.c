@@ -117,12 +117,25 @@ static void add_lp(struct sha256_ctx *h, const void *p, size_t n)
     sha256_update(h, p, n);
 }
 
+enum { ROW_MAX = 1 + 255 + 8 * VERIFY_DIMS };
+
+/* In one piece, because a hash of many tiny pieces costs more than the hash. */
+static size_t canonical_row(const struct verify_row *row, unsigned dims, uint8_t out[ROW_MAX])
+{
+    size_t n = 1 + row->account.n;
+    out[0] = (uint8_t)row->account.n;
+    memcpy(out + 1, row->account.p, row->account.n);
+    for (unsigned d = 0; d < dims; d++, n += 8)
+        be64_put(out + n, row->usage[d]);
+    return n;
+}
+
 static int check_digest(struct cmd_ctx *ctx, const struct verify_run *r)
 {
     struct sha256_ctx h;
     struct sha256 got;
     char text[SHA256_TEXT_CHARS];
-    uint8_t n8[8];
+    uint8_t n8[8], row[ROW_MAX];
     uint64_t inputs = 0;
     for (uint64_t i = 0; i < r->rows; i++)
         inputs += !(r->row[i].flags & 2);
@@ -140,11 +153,7 @@ static int check_digest(struct cmd_ctx *ctx, const struct verify_run *r)
     for (uint64_t i = 0; i < r->rows; i++) {
         if (r->row[i].flags & 2)
             continue;
-        add_lp(&h, r->row[i].account.p, r->row[i].account.n);
-        for (unsigned d = 0; d < r->dims; d++) {
-            be64_put(n8, r->row[i].usage[d]);
-            sha256_update(&h, n8, 8);
-        }
+        sha256_update(&h, row, canonical_row(&r->row[i], r->dims, row));
     }
     sha256_final(&h, &got);
     sha256_format(&got, text);
@@ -159,33 +168,109 @@ struct node {
     uint8_t b[48]; /* hash, then the sum */
 };
 
+enum { JOIN_BYTES = 97, AT_ONCE = 16, LEAF_MAX = 2 + 16 + 1 + 255 + 16 };
+
+static bool join_text(const struct node *l, const struct node *r, uint8_t out[JOIN_BYTES], u128 *out_sum)
+{
+    out[0] = 1;
+    memcpy(out + 1, l->b, 48);
+    memcpy(out + 49, r->b, 48);
+    return !__builtin_add_overflow(be128_get(l->b + 32), be128_get(r->b + 32), out_sum);
+}
+
 static bool join(const struct node *l, const struct node *r, struct node *out)
 {
-    uint8_t pre[97];
+    uint8_t pre[JOIN_BYTES];
     struct sha256 h;
     u128 sum;
-    if (__builtin_add_overflow(be128_get(l->b + 32), be128_get(r->b + 32), &sum))
+    if (!join_text(l, r, pre, &sum))
         return false;
-    pre[0] = 1;
-    memcpy(pre + 1, l->b, 48);
-    memcpy(pre + 49, r->b, 48);
     sha256_of(pre, sizeof pre, &h);
     memcpy(out->b, h.b, 32);
     be128_put(out->b + 32, sum);
     return true;
 }
 
+/* One level up in place, a few nodes at a time: hashes that do not wait for each other are cheaper together. */
+static bool join_level(struct node *nodes, uint64_t n)
+{
+    uint8_t pre[AT_ONCE][JOIN_BYTES];
+    struct sha256 h[AT_ONCE];
+    struct sha256_job job[AT_ONCE];
+    u128 sum[AT_ONCE];
+    for (uint64_t first = 0; first < n / 2; first += AT_ONCE) {
+        size_t k = n / 2 - first < AT_ONCE ? (size_t)(n / 2 - first) : AT_ONCE;
+        for (size_t i = 0; i < k; i++) {
+            if (!join_text(&nodes[2 * (first + i)], &nodes[2 * (first + i) + 1], pre[i], &sum[i]))
+                return false;
+            job[i] = (struct sha256_job){{pre[i], JOIN_BYTES}, &h[i]};
+        }
+        sha256_of_many(job, k);
+        for (size_t i = 0; i < k; i++) {
+            memcpy(nodes[first + i].b, h[i].b, 32);
+            be128_put(nodes[first + i].b + 32, sum[i]);
+        }
+    }
+    if (n % 2)
+        nodes[n / 2] = nodes[n - 1];
+    return true;
+}
+
+static size_t leaf_text(const void *salt, size_t salt_n, struct str account, u128 amount,
+                        uint8_t out[LEAF_MAX])
+{
+    size_t n = 2;
+    out[0] = 0;
+    out[1] = (uint8_t)salt_n;
+    if (salt_n)
+        memcpy(out + n, salt, salt_n);
+    n += salt_n;
+    out[n++] = (uint8_t)account.n;
+    memcpy(out + n, account.p, account.n);
+    n += account.n;
+    be128_put(out + n, amount);
+    return n + 16;
+}
+
 static struct node leaf_of(const void *salt, size_t salt_n, struct str account, u128 amount)
 {
     struct node n;
     struct sha256 h;
-    uint8_t head[2] = {0, (uint8_t)salt_n}, len = (uint8_t)account.n, units[16];
-    be128_put(units, amount);
-    sha256_of_parts(
-        (const struct bytes[]){{head, 2}, {salt, salt_n}, {&len, 1}, bytes_of_str(account), {units, 16}}, 5,
-        &h);
+    uint8_t text[LEAF_MAX];
+    sha256_of(text, leaf_text(salt, salt_n, account, amount, text), &h);
     memcpy(n.b, h.b, 32);
-    memcpy(n.b + 32, units, 16);
+    be128_put(n.b + 32, amount);
+    return n;
+}
+
+/* The leaves of all rows that are paid, at most `max`; returns how many there are. */
+static uint64_t hash_leaves(const struct verify_run *r, struct node *nodes, uint64_t max)
+{
+    uint8_t text[AT_ONCE][LEAF_MAX];
+    struct sha256 h[AT_ONCE];
+    struct sha256_job job[AT_ONCE];
+    uint64_t n = 0;
+    size_t k = 0;
+    for (uint64_t i = 0; i < r->rows; i++) {
+        const struct verify_row *w = &r->row[i];
+        struct sha256 mac;
+        if (w->amount && n == max)
+            return n + 1;
+        if (w->amount && r->salt_n)
+            sha256_hmac(bytes_of(r->salt, r->salt_n), bytes_of_str(w->account), &mac);
+        if (w->amount) {
+            job[k] = (struct sha256_job){
+                {text[k], leaf_text(mac.b, r->salt_n ? 16 : 0, w->account, w->amount, text[k])}, &h[k]};
+            be128_put(nodes[n++].b + 32, w->amount);
+            k++;
+        }
+        if (k == AT_ONCE || (k && i + 1 == r->rows)) {
+            sha256_of_many(job, k);
+            for (size_t j = 0; j < k; j++)
+                memcpy(nodes[n - k + j].b, h[j].b, 32);
+            k = 0;
+        }
+    }
     return n;
 }
 
@@ -193,28 +278,16 @@ static int check_tree(struct cmd_ctx *ctx, const struct verify_run *r)
 {
     const json_t *c = json_object_get(r->root, "commitment");
     struct node *nodes = malloc((r->leaves + 1) * sizeof *nodes);
-    uint64_t n = 0;
     struct sha256 root;
     char text[SHA256_TEXT_CHARS];
     u128 sum = 0;
     if (!nodes)
         return cmd_fail(ctx, VERIFY_UNREADABLE, "out of memory");
-    for (uint64_t i = 0; i < r->rows && n <= r->leaves; i++) {
-        struct sha256 mac;
-        if (!r->row[i].amount)
-            continue;
-        if (r->salt_n)
-            sha256_hmac(bytes_of(r->salt, r->salt_n), bytes_of_str(r->row[i].account), &mac);
-        nodes[n++] = leaf_of(mac.b, r->salt_n ? 16 : 0, r->row[i].account, r->row[i].amount);
-    }
+    uint64_t n = hash_leaves(r, nodes, r->leaves);
     bool ok = n == r->leaves && n == (uint64_t)json_integer_value(json_object_get(c, "count"));
     sha256_of("", 0, &root);
-    for (uint64_t m = n; ok && m > 1; m = (m + 1) / 2) {
-        for (uint64_t i = 0; ok && i < m / 2; i++)
-            ok = join(&nodes[2 * i], &nodes[2 * i + 1], &nodes[i]);
-        if (m % 2)
-            nodes[m / 2] = nodes[m - 1];
-    }
+    for (uint64_t m = n; ok && m > 1; m = (m + 1) / 2)
+        ok = join_level(nodes, m);
     if (n) {
         memcpy(root.b, nodes[0].b, 32);
         sum = be128_get(nodes[0].b + 32);

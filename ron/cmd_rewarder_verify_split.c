@@ -63,28 +63,33 @@ static void read_weights(struct verify_run *r)
     }
 }
 
+/* The remainder beside its row: sorting then reads one array instead of jumping about in the table. */
+struct claimant {
+    u128 remainder;
+    const struct verify_row *row;
+};
+
 static int by_remainder(const void *a, const void *b)
 {
-    const struct verify_row *x = *(const struct verify_row *const *)a,
-                            *y = *(const struct verify_row *const *)b;
+    const struct claimant *x = a, *y = b;
     if (x->remainder != y->remainder)
         return x->remainder > y->remainder ? -1 : 1;
-    return str_cmp(x->account, y->account);
+    return str_cmp(x->row->account, y->row->account);
 }
 
 static int check_largest_remainder(struct cmd_ctx *ctx, struct verify_run *r, u128 left)
 {
-    struct verify_row **order = malloc((r->rows + 1) * sizeof *order);
+    struct claimant *order = malloc((r->rows + 1) * sizeof *order);
     uint64_t n = 0;
     for (uint64_t i = 0; order && i < r->rows; i++)
         if (r->row[i].score)
-            order[n++] = &r->row[i];
+            order[n++] = (struct claimant){r->row[i].remainder, &r->row[i]};
     if (!order)
         return cmd_fail(ctx, VERIFY_UNREADABLE, "out of memory");
     qsort(order, n, sizeof *order, by_remainder);
     int status = CMD_OK;
     for (uint64_t i = 0; i < n && status == CMD_OK; i++)
-        if (order[i]->rank != i + 1 || order[i]->rounded != order[i]->floor + (i < left))
+        if (order[i].row->rank != i + 1 || order[i].row->rounded != order[i].row->floor + (i < left))
             status = verify_mismatch(ctx, "a row was not rounded by the largest remainder");
     free(order);
     return status;

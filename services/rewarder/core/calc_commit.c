@@ -115,6 +115,8 @@ static enum err hash_leaves(struct rewarder_calc *c, uint64_t part)
     uint64_t end = c->tree.leaves - leaf < LEAVES_PER_PART ? c->tree.leaves : leaf + LEAVES_PER_PART;
     const uint8_t *p = c->file + c->records_at + record_of_leaf(c, leaf) * c->stride;
     const char *heap = (const char *)c->file + c->heap_at;
+    struct rewarder_leaves leaves;
+    rewarder_leaves_begin(&leaves, &c->salter);
     while (leaf < end) {
         struct rewarder_node nodes[REWARDER_TREE_BLOCK], node;
         uint64_t block = leaf / REWARDER_TREE_BLOCK;
@@ -123,10 +125,9 @@ static enum err hash_leaves(struct rewarder_calc *c, uint64_t part)
             if (!(p[45] & REWARDER_LEAF))
                 continue;
             struct str account = {heap + be64_get(p + 32), p[44]};
-            uint8_t salt[REWARDER_LEAF_SALT_BYTES];
-            size_t salt_n = rewarder_leaf_salt(&c->salter, account, salt);
-            nodes[i++] = rewarder_leaf((struct bytes){salt, salt_n}, account, be128_get(p));
+            rewarder_leaves_add(&leaves, account, be128_get(p), &nodes[i++]);
         }
+        rewarder_leaves_end(&leaves);
         enum err e = rewarder_nodes_reduce(nodes, n, &node);
         if (e != ERR_OK)
             return ERR_CONSERVATION; /* the conservation pass added the same numbers */

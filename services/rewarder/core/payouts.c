@@ -148,14 +148,14 @@ static size_t hash_block(const struct rewarder_payouts *v, const struct rewarder
     uint64_t first = block * REWARDER_TREE_BLOCK;
     size_t n = v->leaves - first < REWARDER_TREE_BLOCK ? (size_t)(v->leaves - first) : REWARDER_TREE_BLOCK;
     uint64_t row = rewarder_payouts_row_of_leaf(v, first);
+    struct rewarder_leaves leaves;
+    rewarder_leaves_begin(&leaves, salter);
     for (size_t i = 0; i < n; row++) {
         struct rewarder_payout p = rewarder_payouts_row(v, row);
-        if (!(p.flags & REWARDER_LEAF))
-            continue;
-        uint8_t salt[REWARDER_LEAF_SALT_BYTES];
-        size_t salt_n = rewarder_leaf_salt(salter, p.account, salt);
-        nodes[i++] = rewarder_leaf((struct bytes){salt, salt_n}, p.account, p.amount);
+        if (p.flags & REWARDER_LEAF)
+            rewarder_leaves_add(&leaves, p.account, p.amount, &nodes[i++]);
     }
+    rewarder_leaves_end(&leaves);
     return n;
 }
 

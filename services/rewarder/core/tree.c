@@ -39,23 +39,54 @@ size_t rewarder_leaf_salt(const struct rewarder_salter *s, struct str account,
     return REWARDER_LEAF_SALT_BYTES;
 }
 
-struct rewarder_node rewarder_leaf(struct bytes leaf_salt, struct str account, wide_u128 amount)
+static size_t leaf_preimage(struct bytes leaf_salt, struct str account, wide_u128 amount,
+                            uint8_t out[REWARDER_LEAF_PREIMAGE_MAX])
 {
-    uint8_t pre[3 + REWARDER_LEAF_SALT_BYTES + REWARDER_ACCOUNT_MAX + 16];
-    struct rewarder_node node = {.sum = amount};
     CHECK(leaf_salt.n <= REWARDER_LEAF_SALT_BYTES && account.n <= REWARDER_ACCOUNT_MAX);
     size_t n = 0;
-    pre[n++] = 0;
-    pre[n++] = (uint8_t)leaf_salt.n;
+    out[n++] = 0;
+    out[n++] = (uint8_t)leaf_salt.n;
     if (leaf_salt.n)
-        memcpy(pre + n, leaf_salt.p, leaf_salt.n);
+        memcpy(out + n, leaf_salt.p, leaf_salt.n);
     n += leaf_salt.n;
-    pre[n++] = (uint8_t)account.n;
-    memcpy(pre + n, account.p, account.n);
+    out[n++] = (uint8_t)account.n;
+    memcpy(out + n, account.p, account.n);
     n += account.n;
-    be128_put(pre + n, amount);
-    sha256_of(pre, n + 16, &node.hash);
+    be128_put(out + n, amount);
+    return n + 16;
+}
+
+struct rewarder_node rewarder_leaf(struct bytes leaf_salt, struct str account, wide_u128 amount)
+{
+    uint8_t pre[REWARDER_LEAF_PREIMAGE_MAX];
+    struct rewarder_node node = {.sum = amount};
+    sha256_of(pre, leaf_preimage(leaf_salt, account, amount, pre), &node.hash);
     return node;
+}
+
+void rewarder_leaves_begin(struct rewarder_leaves *l, const struct rewarder_salter *salter)
+{
+    l->salter = salter;
+    l->n = 0;
+}
+
+void rewarder_leaves_end(struct rewarder_leaves *l)
+{
+    sha256_of_many(l->job, l->n);
+    l->n = 0;
+}
+
+void rewarder_leaves_add(struct rewarder_leaves *l, struct str account, wide_u128 amount,
+                         struct rewarder_node *out)
+{
+    uint8_t salt[REWARDER_LEAF_SALT_BYTES];
+    size_t salt_n = rewarder_leaf_salt(l->salter, account, salt);
+    uint8_t *pre = l->preimage[l->n];
+    size_t n = leaf_preimage((struct bytes){salt, salt_n}, account, amount, pre);
+    l->job[l->n++] = (struct sha256_job){{pre, n}, &out->hash};
+    out->sum = amount;
+    if (l->n == REWARDER_LEAVES_AT_ONCE)
+        rewarder_leaves_end(l);
 }
 
 static void put_node(uint8_t *out, const struct rewarder_node *node)
@@ -71,27 +102,58 @@ static struct rewarder_node get_node(const uint8_t *p)
     return node;
 }
 
+enum { JOIN_BYTES = 1 + 2 * NODE_BYTES, JOINS_AT_ONCE = 16 };
+
+static enum err join_preimage(const struct rewarder_node *left, const struct rewarder_node *right,
+                              uint8_t out[JOIN_BYTES], wide_u128 *out_sum)
+{
+    if (wide_add_overflows(left->sum, right->sum, out_sum))
+        return ERR_OVERFLOW;
+    out[0] = 1;
+    put_node(out + 1, left);
+    put_node(out + 1 + NODE_BYTES, right);
+    return ERR_OK;
+}
+
 enum err rewarder_node_join(const struct rewarder_node *left, const struct rewarder_node *right,
                             struct rewarder_node *out)
 {
-    uint8_t pre[1 + 2 * NODE_BYTES];
+    uint8_t pre[JOIN_BYTES];
     wide_u128 sum;
-    if (wide_add_overflows(left->sum, right->sum, &sum))
-        return ERR_OVERFLOW;
-    pre[0] = 1;
-    put_node(pre + 1, left);
-    put_node(pre + 1 + NODE_BYTES, right);
+    enum err e = join_preimage(left, right, pre, &sum);
+    if (e != ERR_OK)
+        return e;
     sha256_of(pre, sizeof pre, &out->hash);
     out->sum = sum;
     return ERR_OK;
 }
 
-/* One level up, in place; returns how many nodes the upper level has. */
+/* 2n nodes into n, n at most JOINS_AT_ONCE. `to` may be `from`: everything is read before anything is written. */
+static enum err join_pairs(const struct rewarder_node *from, size_t n, struct rewarder_node *to)
+{
+    uint8_t pre[JOINS_AT_ONCE][JOIN_BYTES];
+    struct sha256_job job[JOINS_AT_ONCE];
+    wide_u128 sum[JOINS_AT_ONCE];
+    CHECK(n >= 1 && n <= JOINS_AT_ONCE);
+    for (size_t i = 0; i < n; i++) {
+        enum err e = join_preimage(&from[2 * i], &from[2 * i + 1], pre[i], &sum[i]);
+        if (e != ERR_OK)
+            return e;
+        job[i] = (struct sha256_job){{pre[i], JOIN_BYTES}, &to[i].hash};
+    }
+    sha256_of_many(job, n);
+    for (size_t i = 0; i < n; i++)
+        to[i].sum = sum[i];
+    return ERR_OK;
+}
+
+/* One level up; `to` may be `from`. */
 static enum err reduce_level(const struct rewarder_node *from, size_t n, struct rewarder_node *to)
 {
     size_t pairs = n / 2;
-    for (size_t i = 0; i < pairs; i++) {
-        enum err e = rewarder_node_join(&from[2 * i], &from[2 * i + 1], &to[i]);
+    for (size_t i = 0; i < pairs; i += JOINS_AT_ONCE) {
+        enum err e =
+            join_pairs(from + 2 * i, pairs - i < JOINS_AT_ONCE ? pairs - i : JOINS_AT_ONCE, to + i);
         if (e != ERR_OK)
             return e;
     }

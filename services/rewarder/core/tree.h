@@ -44,6 +44,23 @@ size_t rewarder_leaf_salt(const struct rewarder_salter *s, struct str account,
                           uint8_t out[REWARDER_LEAF_SALT_BYTES]);
 
 struct rewarder_node rewarder_leaf(struct bytes leaf_salt, struct str account, wide_u128 amount);
+
+/* Many leaves, hashed together: rewarder_leaves_add() each, then rewarder_leaves_end(); only then are the nodes whole. */
+enum {
+    REWARDER_LEAVES_AT_ONCE = 16,
+    REWARDER_LEAF_PREIMAGE_MAX = 3 + REWARDER_LEAF_SALT_BYTES + REWARDER_ACCOUNT_MAX + 16,
+};
+struct rewarder_leaves {
+    const struct rewarder_salter *salter;
+    size_t n; /* that wait to be hashed */
+    struct sha256_job job[REWARDER_LEAVES_AT_ONCE];
+    uint8_t preimage[REWARDER_LEAVES_AT_ONCE][REWARDER_LEAF_PREIMAGE_MAX];
+};
+void rewarder_leaves_begin(struct rewarder_leaves *l, const struct rewarder_salter *salter);
+void rewarder_leaves_add(struct rewarder_leaves *l, struct str account, wide_u128 amount,
+                         struct rewarder_node *out);
+void rewarder_leaves_end(struct rewarder_leaves *l);
+
 /* ERR_OVERFLOW when the sums do. */
 NODISCARD enum err rewarder_node_join(const struct rewarder_node *left, const struct rewarder_node *right,
                                       struct rewarder_node *out);
