@@ -33,22 +33,27 @@ void rewarder_policies_init(struct rewarder_policies *p)
 {
     rt_lock_init(&p->lock, "cfg_snapshot", 1);
     p->n = 0;
+    p->assets = NULL;
 }
 
 void rewarder_policies_fini(struct rewarder_policies *p)
 {
     for (size_t i = 0; i < p->n; i++)
         rewarder_policy_unref(p->list[i]);
+    json_decref(p->assets);
     rt_lock_fini(&p->lock);
 }
 
 struct fresh {
     struct rewarder_policy_ref *list[REWARDER_POLICIES_MAX];
     size_t n;
+    json_t *assets; /* of the file; NULL: it names none */
 };
 
 static void drop_all(struct fresh *f)
 {
+    json_decref(f->assets);
+    f->assets = NULL;
     for (size_t i = 0; i < f->n; i++)
         rewarder_policy_unref(f->list[i]);
     f->n = 0;
@@ -90,13 +95,14 @@ static enum err read_file(struct bytes text, struct fresh *f, const char **out_m
     json_t *root = json_loadb((const char *)text.p, text.n, JSON_REJECT_DUPLICATES, &why);
     json_t *array = json_object_get(root, "reward_policies");
     enum err e = json_is_object(root) && (!array || json_is_array(array)) ? ERR_OK : ERR_BAD_POLICY;
+    f->assets = json_incref(json_object_get(root, "assets"));
     *out_member = "reward_policies";
     for (size_t i = 0; e == ERR_OK && i < json_array_size(array); i++) {
         struct rewarder_policy *p;
         char *one = json_dumps(json_array_get(array, i), JSON_COMPACT | JSON_ENCODE_ANY);
         e = one ? rewarder_policy_create(bytes_of(one, strlen(one)), &p, out_member) : ERR_NO_MEMORY;
         free(one);
-        if (e == ERR_OK && !has_asset(json_object_get(root, "assets"), p->asset)) {
+        if (e == ERR_OK && !has_asset(f->assets, p->asset)) {
             rewarder_policy_destroy(p);
             *out_member = "asset";
             e = ERR_BAD_POLICY;
@@ -113,7 +119,7 @@ static enum err read_file(struct bytes text, struct fresh *f, const char **out_m
 
 enum err rewarder_policies_load(struct rewarder_policies *p, struct bytes text, const char **out_member)
 {
-    struct fresh fresh = {.n = 0}, old;
+    struct fresh fresh = {.n = 0}, old = {.n = 0};
     enum err e;
     if (text.p) {
         e = read_file(text, &fresh, out_member);
@@ -128,11 +134,21 @@ enum err rewarder_policies_load(struct rewarder_policies *p, struct bytes text, 
     rt_lock_take(&p->lock);
     memcpy(old.list, p->list, sizeof old.list);
     old.n = p->n;
+    old.assets = p->assets;
     memcpy(p->list, fresh.list, sizeof p->list);
     p->n = fresh.n;
+    p->assets = fresh.assets;
     rt_lock_release(&p->lock);
     drop_all(&old);
     return ERR_OK;
+}
+
+bool rewarder_policies_know_asset(struct rewarder_policies *p, const char *name)
+{
+    rt_lock_take(&p->lock);
+    bool known = has_asset(p->assets, name);
+    rt_lock_release(&p->lock);
+    return known;
 }
 
 struct rewarder_policy_ref *rewarder_policies_find(struct rewarder_policies *p, struct str id)

@@ -6,6 +6,7 @@
 #ifndef RON_REWARDER_POLICIES_H
 #define RON_REWARDER_POLICIES_H
 
+#include <jansson.h>
 #include <stdatomic.h>
 
 #include "base/bytes.h"
@@ -29,6 +30,7 @@ struct rewarder_policies {
     struct rt_lock lock; /* cfg_snapshot */
     struct rewarder_policy_ref *list[REWARDER_POLICIES_MAX];
     size_t n;
+    json_t *assets; /* which exist, as the file says; NULL: it does not say. Touched under the lock only. */
 };
 
 void rewarder_policies_init(struct rewarder_policies *p);
@@ -36,6 +38,8 @@ void rewarder_policies_fini(struct rewarder_policies *p);
 /* Replaces all by what the policy file holds (text.p NULL: the built-in one). On failure the old ones stay. */
 NODISCARD enum err rewarder_policies_load(struct rewarder_policies *p, struct bytes text,
                                           const char **out_member);
+/* Whether a policy may pay in this asset: the file names it, or names none at all. */
+bool rewarder_policies_know_asset(struct rewarder_policies *p, const char *name);
 struct rewarder_policy_ref *rewarder_policies_find(struct rewarder_policies *p,
                                                    struct str id); /* a reference, or NULL */
 /* References to those the tenant may use; returns how many. */

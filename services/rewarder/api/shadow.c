@@ -143,6 +143,11 @@ void rewarder_api_post_shadow(struct net_req *rq, void *ctx)
         return;
     }
     enum err e = rewarder_policy_create(bytes_of_str(body.policy), &candidate, &member);
+    if (e == ERR_OK && !rewarder_policies_know_asset(&r->policies, candidate->asset)) {
+        rewarder_policy_destroy(candidate); /* as in the policy file: nothing could ever be paid in it */
+        member = "asset";
+        e = ERR_BAD_POLICY;
+    }
     struct rewarder_policy_ref *ref = e == ERR_OK ? rewarder_policy_ref_create(candidate) : NULL;
     if (!ref) {
         char details[64];

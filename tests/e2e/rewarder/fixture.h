@@ -48,7 +48,7 @@ struct answer {
 };
 
 static const char policies[] =
-    "{\"reward_policies\":["
+    "{\"assets\":[\"ron\"],\"reward_policies\":["
     "{\"v\":1,\"id\":\"weekly\",\"asset\":\"ron\",\"funding_account\":\"pool:rewards\",\"dust_account\":"
     "\"pool:dust\","
     "\"pool\":\"1000\",\"rounding\":\"largest_remainder\",\"weights\":[{\"dim\":\"points\",\"num\":1,"

@@ -147,6 +147,21 @@ static void r12_a_shadow_run_shows_nobodys_balance_and_no_foreign_policy(void **
     assert_int_equal(ask(f, "POST", "/rewarder/shadow", body, NULL), 202);
 }
 
+static void
+a_candidate_that_pays_in_an_asset_the_policy_file_does_not_know_is_refused(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80], body[1024];
+    put_inputs(f, "e1", 5, cid);
+    shadow_body(body, cid, "weekly", "pool:rewards", "10");
+    char *asset = strstr(body, "\"ron\"");
+    assert_non_null(asset);
+    memcpy(asset, "\"gem\"", 5);
+    json_t *o = problem(f, "POST", "/rewarder/shadow", body, 422, "bad_policy");
+    assert_string_equal(text(json_object_get(o, "details"), "member"), "asset");
+    json_decref(o);
+}
+
 /* ---- what a refusal says ---- */
 
 static void a_refusal_says_what_was_expected_and_what_came(void **state) RT_BLOCKS
@@ -529,6 +544,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(without_a_capability_every_route_is_401_whatever_it_is_asked),
         TEST(a_capability_reaches_its_accounts_assets_and_amounts_only),
+        TEST(a_candidate_that_pays_in_an_asset_the_policy_file_does_not_know_is_refused),
         TEST(r12_a_shadow_run_shows_nobodys_balance_and_no_foreign_policy),
         TEST(a_refusal_says_what_was_expected_and_what_came),
         TEST(more_rows_than_memory_are_refused_with_how_many_would_fit),

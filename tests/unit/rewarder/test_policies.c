@@ -56,6 +56,26 @@ static void an_asset_that_the_file_does_not_know_is_refused_and_the_last_good_on
     rewarder_policies_fini(&p);
 }
 
+static void the_assets_that_exist_are_those_of_the_last_good_file_and_all_when_it_names_none(void **state)
+{
+    struct rewarder_policies p;
+    const char *member = "";
+    (void)state;
+    rewarder_policies_init(&p);
+    assert_int_equal(rewarder_policies_load(&p, (struct bytes){NULL, 0}, &member), ERR_OK);
+    assert_true(rewarder_policies_know_asset(&p, "gem"));
+    assert_int_equal(
+        load(&p, "{\"assets\":[\"ron\"],\"reward_policies\":[" POLICY("a", "ron") "]}", &member), ERR_OK);
+    assert_true(rewarder_policies_know_asset(&p, "ron") && !rewarder_policies_know_asset(&p, "gem"));
+    assert_int_equal(
+        load(&p, "{\"assets\":[\"gem\"],\"reward_policies\":[" POLICY("a", "ron") "]}", &member),
+        ERR_BAD_POLICY);
+    assert_true(rewarder_policies_know_asset(&p, "ron") && !rewarder_policies_know_asset(&p, "gem"));
+    assert_int_equal(load(&p, "{\"reward_policies\":[" POLICY("a", "ron") "]}", &member), ERR_OK);
+    assert_true(rewarder_policies_know_asset(&p, "gem"));
+    rewarder_policies_fini(&p);
+}
+
 static void one_bad_policy_or_an_id_twice_refuses_the_file(void **state)
 {
     struct rewarder_policies p;
@@ -79,6 +99,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_asset_that_the_file_does_not_know_is_refused_and_the_last_good_ones_stay),
+        cmocka_unit_test(the_assets_that_exist_are_those_of_the_last_good_file_and_all_when_it_names_none),
         cmocka_unit_test(one_bad_policy_or_an_id_twice_refuses_the_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
