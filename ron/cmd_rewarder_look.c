@@ -7,18 +7,6 @@
 #include "ron/client.h"
 #include "ron/table.h"
 
-static const char *group_digits(const char *digits, char out[64])
-{
-    size_t n = strlen(digits), at = 0;
-    for (size_t i = 0; i < n && at < 60; i++) {
-        if (i && (n - i) % 3 == 0)
-            out[at++] = ' ';
-        out[at++] = digits[i];
-    }
-    out[at] = '\0';
-    return out;
-}
-
 /* ---- one run ---- */
 
 static void print_refused(const json_t *list)
@@ -46,7 +34,6 @@ static const char *why_nobody(const json_t *manifest)
 
 void rewarder_print_run(const json_t *body)
 {
-    char a[64], b[64], c[64];
     const json_t *m = json_object_get(body, "manifest"), *totals = json_object_get(m, "totals");
     printf("epoch    %s (%s)\n", client_str(body, "epoch"), client_str(body, "tenant"));
     printf("state    %s", client_str(body, "state"));
@@ -61,9 +48,8 @@ void rewarder_print_run(const json_t *body)
     if (!m)
         return;
     printf("pool     %s\npayouts  %s to %lld recipients, %lld without\ndust     %s\n",
-           group_digits(client_str(json_object_get(m, "pool"), "amount"), a),
-           group_digits(client_str(totals, "payouts"), b), client_int(totals, "paid"),
-           client_int(totals, "unpaid"), group_digits(client_str(totals, "dust"), c));
+           client_str(json_object_get(m, "pool"), "amount"), client_str(totals, "payouts"),
+           client_int(totals, "paid"), client_int(totals, "unpaid"), client_str(totals, "dust"));
     const json_t *commitment = json_object_get(m, "commitment");
     printf("root     %s over %lld leaves\n", client_str(commitment, "root"),
            client_int(commitment, "count"));

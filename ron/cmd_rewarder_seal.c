@@ -7,73 +7,43 @@
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "base/sha256.h"
-#include "base/str.h"
 #include "ron/cmd_rewarder.h"
+#include "ron/progress.h"
+#include "ron/seal_csv.h"
 #include "services/rewarder/core/snapshot.h"
 
-enum { FILE_MAX = 1 << 30, DIMS_MAX = 16, LINE_FIELDS = DIMS_MAX + 1 };
+enum { FILE_MAX = 1 << 30, SHOW_EVERY = 4096 };
 
-struct csv {
-    struct str text;
-    unsigned line;
-};
-
-/* One line into fields; usage files are plain: no quotes, no blanks. */
-static int csv_next(struct csv *c, struct str *fields, int max)
+static int write_rows(struct cmd_ctx *ctx, struct seal_csv *csv, struct buf *rows)
 {
-    if (c->text.n == 0)
-        return 0;
-    const char *nl = memchr(c->text.p, '\n', c->text.n);
-    size_t n = nl ? (size_t)(nl - c->text.p) : c->text.n;
-    struct str line = str_of(c->text.p, n);
-    c->text.p += n + (nl != NULL);
-    c->text.n -= n + (nl != NULL);
-    c->line++;
-    if (line.n && line.p[line.n - 1] == '\r')
-        line.n--;
-    int count = 0;
-    while (line.p && count < max)
-        line = str_cut(line, ',', &fields[count++]);
-    return line.p ? max + 1 : count;
-}
-
-static int write_rows(struct cmd_ctx *ctx, struct csv *csv, int columns, struct buf *rows,
-                      uint64_t *out_count)
-{
-    struct str f[LINE_FIELDS];
-    int n;
-    while ((n = csv_next(csv, f, LINE_FIELDS)) != 0) {
-        uint64_t v;
-        if (n == 1 && f[0].n == 0)
-            continue;
-        if (n != columns)
-            return cmd_fail(ctx, CMD_FAILED, "line %u has %d fields, the header has %d", csv->line, n,
-                            columns);
-        if (!str_is_account(f[0]))
-            return cmd_fail(ctx, CMD_FAILED, "line %u: the account may only hold A-Z a-z 0-9 : / . _ -",
-                            csv->line);
-        buf_printf(rows, "[\"%.*s\"", STR_ARG(f[0]));
-        for (int i = 1; i < n; i++) {
-            if (str_parse_u64(f[i], &v) != ERR_OK || v > INT64_MAX)
-                return cmd_fail(ctx, CMD_FAILED,
-                                "line %u, column %d: usage is a whole number from 0 to 2^63-1", csv->line,
-                                i + 1);
-            buf_printf(rows, ",%.*s", STR_ARG(f[i]));
-        }
-        buf_puts(rows, "]\n");
-        ++*out_count;
+    struct progress shown;
+    size_t all = csv->text.n;
+    bool more = true;
+    int column = 0;
+    const char *why = NULL;
+    progress_begin(&shown, ctx, "reading rows");
+    while (more && !why) {
+        why = seal_csv_next(csv, rows, &more, &column);
+        if (csv->rows % SHOW_EVERY == 0)
+            progress_step(&shown, all - csv->text.n, all);
     }
-    return CMD_OK;
+    progress_end(&shown);
+    if (why && column)
+        return cmd_fail(ctx, CMD_FAILED, "line %llu, column %d: %s", (unsigned long long)csv->line, column,
+                        why);
+    if (why)
+        return cmd_fail(ctx, CMD_FAILED, "line %llu has %d fields, the header has %d",
+                        (unsigned long long)csv->line, csv->fields, csv->columns);
+    return rows->err == ERR_OK ? CMD_OK : cmd_fail(ctx, CMD_FAILED, "%s", err_title(rows->err));
 }
 
-static void write_header(const struct cmd_ctx *ctx, const struct str *f, int columns, uint64_t count,
-                         struct buf *out)
+static void write_header(const struct cmd_ctx *ctx, const struct seal_csv *csv, struct buf *out)
 {
     buf_printf(out, "{\"snapshot\":1,\"tenant\":\"%s\",\"epoch\":\"%s\",\"dims\":[",
                cmd_flag(ctx, "tenant", "default"), cmd_flag(ctx, "epoch", ""));
-    for (int i = 1; i < columns; i++)
-        buf_printf(out, "%s\"%.*s\"", i > 1 ? "," : "", STR_ARG(f[i]));
-    buf_printf(out, "],\"count\":%llu,\"producer\":\"ron rewarder seal\"", (unsigned long long)count);
+    for (int i = 1; i < csv->columns; i++)
+        buf_printf(out, "%s\"%.*s\"", i > 1 ? "," : "", STR_ARG(csv->column[i]));
+    buf_printf(out, "],\"count\":%llu,\"producer\":\"ron rewarder seal\"", (unsigned long long)csv->rows);
     if (cmd_switch(ctx, "salt")) {
         uint8_t salt[16];
         rng_secure(salt, sizeof salt);
@@ -85,13 +55,22 @@ static void write_header(const struct cmd_ctx *ctx, const struct str *f, int col
     buf_puts(out, "}\n");
 }
 
+static void show(void *ctx, uint64_t done, uint64_t of)
+{
+    progress_step(ctx, done, of);
+}
+
 /* What the service would refuse is refused here: names that are none, an account twice. */
 static int check(struct cmd_ctx *ctx, struct bytes snapshot, uint64_t count,
                  char out_digest[SHA256_TEXT_CHARS])
 {
     struct rewarder_snapshot s;
     struct rewarder_snapshot_error why = {.reason = ""};
-    enum err e = rewarder_snapshot_parse(snapshot, REWARDER_NDJSON, count ? count : 1, &s, &why);
+    struct progress shown;
+    progress_begin(&shown, ctx, "checking the snapshot");
+    enum err e = rewarder_snapshot_parse_watched(snapshot, REWARDER_NDJSON, count ? count : 1,
+                                                 &(struct rewarder_watcher){show, &shown}, &s, &why);
+    progress_end(&shown);
     if (e == ERR_DUPLICATE_ACCOUNT)
         return cmd_fail(ctx, CMD_FAILED, "rows %llu and %llu are of the same account",
                         (unsigned long long)(why.other_line - 1), (unsigned long long)(why.line - 1));
@@ -107,8 +86,7 @@ static int check(struct cmd_ctx *ctx, struct bytes snapshot, uint64_t count,
 int rewarder_seal_run(struct cmd_ctx *ctx, int argc, char **argv)
 {
     struct buf text, rows, out;
-    struct str header[LINE_FIELDS];
-    uint64_t count = 0;
+    struct seal_csv csv = {.columns = 0};
     (void)argc;
     buf_init(&text, FILE_MAX);
     buf_init(&rows, FILE_MAX);
@@ -116,18 +94,16 @@ int rewarder_seal_run(struct cmd_ctx *ctx, int argc, char **argv)
     if (!*cmd_flag(ctx, "epoch", ""))
         return cmd_fail(ctx, CMD_USAGE, "name the epoch: --epoch 2026-W41");
     int status = rewarder_read_file(ctx, argv[0], &text);
-    struct csv csv = {.text = buf_str(&text)};
-    int columns = status == CMD_OK ? csv_next(&csv, header, LINE_FIELDS) : 0;
-    if (status == CMD_OK && (columns < 2 || columns > LINE_FIELDS || !str_eq(header[0], STR("account"))))
-        status = cmd_fail(ctx, CMD_FAILED,
-                          "the first line names the columns: account,<dimension>,... (1 to 16 dimensions)");
+    const char *why = status == CMD_OK ? seal_csv_open(&csv, buf_str(&text)) : NULL;
+    if (why)
+        status = cmd_fail(ctx, CMD_FAILED, "%s", why);
     if (status == CMD_OK)
-        status = write_rows(ctx, &csv, columns, &rows, &count);
+        status = write_rows(ctx, &csv, &rows);
     char digest[SHA256_TEXT_CHARS];
     if (status == CMD_OK) {
-        write_header(ctx, header, columns, count, &out);
+        write_header(ctx, &csv, &out);
         buf_put_bytes(&out, buf_bytes(&rows));
-        status = check(ctx, buf_bytes(&out), count, digest);
+        status = check(ctx, buf_bytes(&out), csv.rows, digest);
     }
     if (status == CMD_OK) {
         struct sha256 cid;
@@ -143,7 +119,7 @@ int rewarder_seal_run(struct cmd_ctx *ctx, int argc, char **argv)
             fprintf(cmd_global(ctx)->json && f != stdout ? stdout : stderr,
                     cmd_global(ctx)->json ? "{\"rows\":%llu,\"cid\":\"%s\",\"digest\":\"%s\"}\n"
                                           : "%llu rows\ncid     %s\ndigest  %s\n",
-                    (unsigned long long)count, cid_text, digest);
+                    (unsigned long long)csv.rows, cid_text, digest);
     }
     buf_fini(&text);
     buf_fini(&rows);

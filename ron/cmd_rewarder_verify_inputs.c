@@ -11,14 +11,16 @@
 #include "base/str.h"
 #include "ron/cmd_rewarder.h"
 #include "ron/cmd_rewarder_verify.h"
+#include "ron/progress.h"
 
-enum { FILE_MAX = 1 << 30, DUST = 2 };
+enum { FILE_MAX = 1 << 30, DUST = 2, SHOW_EVERY = 4096 };
 
 struct inputs {
     const struct verify_run *run;
     unsigned column[VERIFY_DIMS]; /* where each dimension of the file is in the table */
     bool *seen;                   /* per row of the table */
     uint64_t n;
+    struct progress shown;
 };
 
 static bool heading_fits(const json_t *head, const struct verify_run *r)
@@ -78,11 +80,14 @@ static bool lines_fit(struct inputs *in, struct str rest)
     struct str line;
     json_error_t why;
     bool ok = true;
+    size_t all = rest.n;
     for (rest = str_cut(rest, '\n', &line); ok && rest.p && rest.n;) {
         rest = str_cut(rest, '\n', &line);
         json_t *row = json_loadb(line.p, line.n, 0, &why);
         ok = row && row_fits(in, row);
         json_decref(row);
+        if (in->n % SHOW_EVERY == 0)
+            progress_step(&in->shown, all - rest.n, all);
     }
     return ok;
 }
@@ -106,16 +111,20 @@ int verify_inputs(struct cmd_ctx *ctx, const struct verify_run *r, const char *p
         free(in.seen);
         return VERIFY_UNREADABLE;
     }
+    progress_begin(&in.shown, ctx, "comparing the inputs");
     for (uint64_t i = 0; i < r->rows; i++)
         expect += !(r->row[i].flags & DUST);
     json_t *head = json_loadb((const char *)text.p, text.n, JSON_DISABLE_EOF_CHECK, &why);
     const json_t *rows = json_object_get(head, "rows");
+    bool heading = heading_fits(head, r), dims = heading && dims_fit(&in, json_object_get(head, "dims"));
+    bool same = dims && (rows ? rows_fit(&in, rows) : lines_fit(&in, buf_str(&text))) && in.n == expect;
+    progress_end(&in.shown);
     int status = CMD_OK;
-    if (!heading_fits(head, r))
+    if (!heading)
         status = verify_mismatch(ctx, "the file is of another tenant, epoch or salt than the run");
-    else if (!dims_fit(&in, json_object_get(head, "dims")))
+    else if (!dims)
         status = verify_mismatch(ctx, "the file has other dimensions than the run");
-    else if (!(rows ? rows_fit(&in, rows) : lines_fit(&in, buf_str(&text))) || in.n != expect)
+    else if (!same)
         status = verify_mismatch(ctx, "the file is not the usage that was rewarded");
     json_decref(head);
     buf_fini(&text);

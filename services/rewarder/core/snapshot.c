@@ -19,14 +19,16 @@
 #include "base/str.h"
 #include "base/time_fmt.h"
 #include "services/rewarder/core/row_sort.h"
+#include "services/rewarder/core/wide.h"
 
-enum { PRODUCER_MAX = 128, HEADER_MAX = 1 << 20 };
+enum { PRODUCER_MAX = 128, HEADER_MAX = 1 << 20, WATCH_ROWS = 65536 };
 
 struct reader {
     struct bytes raw;
     enum rewarder_media media;
     uint64_t rows_max;
     struct rewarder_snapshot_error *err;
+    const struct rewarder_watcher *watcher; /* NULL: nobody looks */
     /* header */
     char tenant[REWARDER_NAME_MAX], epoch[REWARDER_NAME_MAX];
     char dims[REWARDER_DIMS_MAX][REWARDER_DIM_MAX];
@@ -42,6 +44,13 @@ struct reader {
     size_t items_cap;
     uint64_t n;
 };
+
+/* After row `row`. Reading is the first half of the way, putting in order the second. */
+static inline void tell(const struct reader *r, uint64_t row, size_t done)
+{
+    if (row % WATCH_ROWS == 0 && r->watcher)
+        r->watcher->fn(r->watcher->ctx, done, 2 * (uint64_t)r->raw.n);
+}
 
 static enum err refuse(struct reader *r, uint64_t line, const char *member, const char *reason)
 {
@@ -462,6 +471,7 @@ static enum err add_row(struct reader *r, const uint8_t **p, const uint8_t *end,
         be64_put(row + 1 + account_n + 8u * r->slot[d], usage[d]);
     r->items[r->n++].at = r->body_n;
     r->body_n += 1 + account_n + 8u * dims;
+    tell(r, r->n, (size_t)(*p - r->raw.p));
     return ERR_OK;
 }
 
@@ -540,6 +550,7 @@ static enum err gather(struct reader *r, struct rewarder_snapshot *out)
         size_t n = 1u + row[0] + usage_n;
         memcpy(to, row, n);
         to += n;
+        tell(r, i + 1, r->raw.n + (size_t)((wide_u128)r->raw.n * i / r->n));
     }
     CHECK(to == bytes + total);
     struct rewarder_snapshot s = {.canonical = bytes, .canonical_bytes = total};
@@ -552,7 +563,16 @@ static enum err gather(struct reader *r, struct rewarder_snapshot *out)
 enum err rewarder_snapshot_parse(struct bytes raw, enum rewarder_media media, uint64_t rows_max,
                                  struct rewarder_snapshot *out, struct rewarder_snapshot_error *out_err)
 {
-    struct reader r = {.raw = raw, .media = media, .rows_max = rows_max, .err = out_err};
+    return rewarder_snapshot_parse_watched(raw, media, rows_max, NULL, out, out_err);
+}
+
+enum err rewarder_snapshot_parse_watched(struct bytes raw, enum rewarder_media media, uint64_t rows_max,
+                                         const struct rewarder_watcher *watcher,
+                                         struct rewarder_snapshot *out,
+                                         struct rewarder_snapshot_error *out_err)
+{
+    struct reader r = {
+        .raw = raw, .media = media, .rows_max = rows_max, .err = out_err, .watcher = watcher};
     *out_err = (struct rewarder_snapshot_error){.reason = ""};
     enum err e = read_head(&r);
     if (e == ERR_OK)

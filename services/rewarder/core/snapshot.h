@@ -33,6 +33,16 @@ struct rewarder_snapshot_error {
 NODISCARD enum err rewarder_snapshot_parse(struct bytes raw, enum rewarder_media media, uint64_t rows_max,
                                            struct rewarder_snapshot *out,
                                            struct rewarder_snapshot_error *out_err);
+/* Told now and then how far the reading is, in bytes: millions of rows take longer than a worker may be silent. */
+struct rewarder_watcher {
+    void (*fn)(void *ctx, uint64_t done, uint64_t of);
+    void *ctx;
+};
+NODISCARD enum err rewarder_snapshot_parse_watched(struct bytes raw, enum rewarder_media media,
+                                                   uint64_t rows_max,
+                                                   const struct rewarder_watcher *watcher,
+                                                   struct rewarder_snapshot *out,
+                                                   struct rewarder_snapshot_error *out_err);
 void rewarder_snapshot_fini(struct rewarder_snapshot *s);
 
 /*

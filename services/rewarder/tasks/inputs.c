@@ -201,8 +201,9 @@ static enum err fetch_and_store(struct rewarder *r, struct rt_task *self, struct
     const uint8_t *nl = e == ERR_OK && f.body.n ? memchr(f.body.p, '\n', f.body.n) : NULL;
     bool ndjson = nl && memmem(f.body.p, (size_t)(nl - f.body.p), "\"rows\"", 6) == NULL;
     if (e == ERR_OK) {
-        e = rewarder_snapshot_parse(buf_bytes(&f.body), ndjson ? REWARDER_NDJSON : REWARDER_JSON,
-                                    cfg->max_rows, &snap, &why);
+        e = rewarder_snapshot_parse_watched(
+            buf_bytes(&f.body), ndjson ? REWARDER_NDJSON : REWARDER_JSON, cfg->max_rows,
+            &(struct rewarder_watcher){rewarder_worker_still_reading, self}, &snap, &why);
         if (e != ERR_OK)
             rewarder_worker_tell_snapshot(e, &why, cfg->max_rows, trouble);
     }

@@ -49,6 +49,13 @@ static enum err send_result(struct rewarder *r, struct rewarder_outcome *o) RT_B
     return e;
 }
 
+void rewarder_worker_still_reading(void *ctx, uint64_t done, uint64_t of)
+{
+    (void)done;
+    (void)of;
+    rt_task_beat(ctx);
+}
+
 static void ingest(struct turn *t) RT_BLOCKS
 {
     struct rewarder *r = t->r;
@@ -73,8 +80,9 @@ static void ingest(struct turn *t) RT_BLOCKS
         rewarder_worker_tell_digest(&it->expected, &o->input.cid, &trouble);
     } else {
         int64_t began = os_now_ns();
-        e = rewarder_snapshot_parse(raw.bytes, it->ndjson ? REWARDER_NDJSON : REWARDER_JSON, rows_max,
-                                    &snap, &why);
+        e = rewarder_snapshot_parse_watched(
+            raw.bytes, it->ndjson ? REWARDER_NDJSON : REWARDER_JSON, rows_max,
+            &(struct rewarder_watcher){rewarder_worker_still_reading, t->self}, &snap, &why);
         obs_hist_observe(OBS_HIST_OF(r->metrics[REWARDER_M_phase], "parse"),
                          (double)(os_now_ns() - began) / 1e9);
         if (e != ERR_OK)

@@ -49,4 +49,7 @@ NODISCARD enum err rewarder_worker_pool(struct rewarder *r, struct rt_task *self
 void rewarder_worker_errand(struct rewarder *r, struct rt_task *self, struct rewarder_item *it) RT_BLOCKS;
 void rewarder_worker_shadow(struct rewarder *r, struct rt_task *self, struct rewarder_item *it) RT_BLOCKS;
 
+/* For whoever parses a large snapshot (ctx: its task): the supervisor must not take a worker that reads for one that hangs. */
+void rewarder_worker_still_reading(void *ctx, uint64_t done, uint64_t of);
+
 #endif
