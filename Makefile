@@ -1,5 +1,5 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build install deb deb-check check asan tsan model drill-ledger drill-replica drill-rewarder fuzz bench lint format docs clean
+.PHONY: run build install deb deb-check check asan tsan model drill-ledger drill-replica drill-rewarder architectures fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 prefix ?= /usr/local
@@ -53,6 +53,10 @@ drill-rewarder:       ## kill -9 the rewarder and the ledger KILLS times (1000),
 	@KILLS=$(or $(KILLS),1000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/rewarder/kill.test
 	@ninja -C build/release t.prop.rewarder.allocation
 	@RON_EPOCHS=$(or $(EPOCHS),20000000) $(if $(SEED),RON_SEED=$(SEED)) build/release/t.prop.rewarder.allocation
+
+architectures:        ## the reward calculus on aarch64 and s390x (emulated): the same bytes as here. Installs 400 MB of compilers
+	@tools/setup architectures
+	@SRC=$(CURDIR) tests/interop/rewarder/architectures
 
 fuzz:                 ## every fuzzer for FUZZ_SECONDS each
 	@tools/setup check
