@@ -1,5 +1,5 @@
 /* SHA-256 as FIPS 180-4 writes it down, byte by byte: it does not matter how the processor stores integers. */
-#include <openssl/sha.h>
+#include "openssl/sha.h"
 #include <string.h>
 
 static const uint32_t k[64] = {
