@@ -1,6 +1,6 @@
 /*
  * ron bench: a load on a running service, what it took, and whether everything that was acknowledged is there. The generators are
- * those of src/load; here are flags, and how the outcome is said.
+ * those of src/load; here are flags, and how the outcome is said. With the name of a row it is measured beside its peer instead.
  */
 #include <math.h>
 #include <signal.h>
@@ -15,6 +15,7 @@
 #include "load/ledger.h"
 #include "load/mailbox.h"
 #include "load/wallet.h"
+#include "ron/bench_rows.h"
 #include "ron/client.h"
 #include "ron/cmd.h"
 
@@ -227,8 +228,8 @@ static void ledger_json(const struct load_ledger_result *r)
 static int run_ledger(struct cmd_ctx *ctx, int argc, char **argv)
 {
     struct target t;
-    (void)argc;
-    (void)argv;
+    if (argc > 0)
+        return bench_rows_run(ctx, "ledger", argc, argv);
     int status = find_target(ctx, "ledger", &t);
     struct load_ledger_spec s = {
         .addrs = t.addrs,
@@ -382,8 +383,8 @@ static int run_wallet(struct cmd_ctx *ctx, int argc, char **argv)
 {
     struct target t;
     char head[40], run[24];
-    (void)argc;
-    (void)argv;
+    if (argc > 0)
+        return bench_rows_run(ctx, "wallet", argc, argv);
     int status = find_target(ctx, "wallet", &t);
     snprintf(run, sizeof run, "b%llx", (unsigned long long)(rng_secure_u64() >> 24));
     snprintf(head, sizeof head, "acct:%s-", run);
@@ -476,8 +477,8 @@ static int run_mailbox(struct cmd_ctx *ctx, int argc, char **argv)
     struct target t;
     char topic[40];
     enum load_mailbox_mode mode = LOAD_MAILBOX_CYCLE;
-    (void)argc;
-    (void)argv;
+    if (argc > 0)
+        return bench_rows_run(ctx, "mailbox", argc, argv);
     int status = find_target(ctx, "mailbox", &t);
     if (status == CMD_OK)
         status = mailbox_mode(ctx, &mode);
@@ -526,22 +527,45 @@ static int run_mailbox(struct cmd_ctx *ctx, int argc, char **argv)
     return status;
 }
 
+/* ---- what is measured beside a peer only ---- */
+
+static const struct cmd_flag row_flags[] = {
+    {"seconds", CMD_VALUE, "S", "for how long a side runs"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+static int run_rewarder(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    return bench_rows_run(ctx, "rewarder", argc, argv);
+}
+
+static int run_edge(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    return bench_rows_run(ctx, "edge", argc, argv);
+}
+
 static const struct cmd commands[] = {
-    {"ledger", "",
+    {"ledger", "[ROW...]",
      "transfers in units; follows several addresses, checks that the log holds what was acknowledged",
      "ron bench ledger --seconds 5\n"
      "ron bench ledger --urls http://127.0.0.1:7410,http://127.0.0.1:7510 --seconds 30\n"
      "ron bench ledger --urls oap+unix:ron-data/run/ledger-oap.sock --batch 256",
-     ledger_flags, 0, 0, run_ledger},
-    {"wallet", "", "payments under nonces; checks nonces and balances afterwards",
-     "ron bench wallet --connections 64 --seconds 5", wallet_flags, 0, 0, run_wallet},
-    {"mailbox", "", "messages sent, received and acknowledged; checks that each came back",
-     "ron bench mailbox --seconds 5\nron bench mailbox --mode send --urls oap://127.0.0.1:7431 --batch 64",
-     mailbox_flags, 0, 0, run_mailbox},
+     ledger_flags, 0, -1, run_ledger},
+    {"wallet", "[ROW...]", "payments under nonces; checks nonces and balances afterwards",
+     "ron bench wallet --connections 64 --seconds 5", wallet_flags, 0, -1, run_wallet},
+    {"mailbox", "[ROW...]", "messages sent, received and acknowledged; checks that each came back",
+     "ron bench mailbox --seconds 5\nron bench mailbox cycle\nron bench mailbox --mode send --urls "
+     "oap://127.0.0.1:7431 --batch 64",
+     mailbox_flags, 0, -1, run_mailbox},
+    {"rewarder", "[ROW...]", "rows of the rewarder beside their peers; none named: all",
+     "ron bench rewarder oz sql", row_flags, 0, -1, run_rewarder},
+    {"edge", "[ROW...]", "rows of the edge beside their peers; none named: all",
+     "ron bench edge tile1k --seconds 5", row_flags, 0, -1, run_edge},
     {.run = NULL},
 };
 
 const struct cmd_group cmd_bench = {
     .noun = "bench",
-    .summary = "a load on a running service, and whether it kept what it acknowledged",
+    .summary =
+        "a load on a running service, and whether it kept what it acknowledged; or ROWs beside their peers",
     .commands = commands};
