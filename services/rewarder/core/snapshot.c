@@ -21,7 +21,7 @@
 #include "services/rewarder/core/row_sort.h"
 #include "services/rewarder/core/wide.h"
 
-enum { PRODUCER_MAX = 128, HEADER_MAX = 1 << 20, WATCH_ROWS = 65536 };
+enum { PRODUCER_MAX = 128, HEADER_MAX = 1 << 20, WATCH_ROWS = 65536, SAFE_DIGITS = 18 };
 
 struct reader {
     struct bytes raw;
@@ -153,6 +153,10 @@ static const char *read_usage(const uint8_t **at, const uint8_t *end, uint64_t *
     uint64_t v = (uint64_t)(*p++ - '0');
     if (v == 0 && p < end && *p >= '0' && *p <= '9')
         return "number has a leading zero";
+    /* Eighteen digits always fit: only those after them can be too many. */
+    const uint8_t *fits = end - p < SAFE_DIGITS - 1 ? end : p + SAFE_DIGITS - 1;
+    while (p < fits && *p >= '0' && *p <= '9')
+        v = v * 10 + (uint64_t)(*p++ - '0');
     for (; p < end && *p >= '0' && *p <= '9'; p++) {
         uint64_t digit = (uint64_t)(*p - '0');
         if (v > ((uint64_t)INT64_MAX - digit) / 10)

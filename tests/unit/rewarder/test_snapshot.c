@@ -5,6 +5,8 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+
 #include "base/buf.h"
 #include "base/rng.h"
 #include "services/rewarder/core/snapshot.h"
@@ -94,6 +96,43 @@ static void r3_a_thousand_orders_of_the_rows_have_one_digest(void **state)
             order[i] = order[j];
             order[j] = kept;
         }
+    }
+}
+
+/* Seventeen, eighteen and nineteen digits: where numbers begin to need a look at each digit. */
+static void numbers_of_every_length_are_read_exactly_and_none_above_two_to_the_63_less_one(void **state)
+{
+    static const struct {
+        const char *text;
+        uint64_t value;
+    } good[] = {{"0", 0},
+                {"99999999999999999", 99999999999999999},
+                {"999999999999999999", 999999999999999999},
+                {"1000000000000000000", 1000000000000000000},
+                {"9223372036854775799", 9223372036854775799},
+                {"9223372036854775807", INT64_MAX}};
+    static const char *const bad[] = {"9223372036854775808",
+                                      "9223372036854775810",
+                                      "9999999999999999999",
+                                      "92233720368547758070",
+                                      "18446744073709551616",
+                                      "00",
+                                      "01"};
+    uint8_t account[REWARDER_ACCOUNT_MAX];
+    uint64_t usage;
+    size_t n;
+    char row[64];
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        int len = snprintf(row, sizeof row, "[\"a\",%s]", good[i].text);
+        const uint8_t *p = (const uint8_t *)row;
+        assert_null(rewarder_row_read(&p, p + len, 1, false, account, &n, &usage));
+        assert_true(usage == good[i].value);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        int len = snprintf(row, sizeof row, "[\"a\",%s]", bad[i]);
+        const uint8_t *p = (const uint8_t *)row;
+        assert_non_null(rewarder_row_read(&p, p + len, 1, false, account, &n, &usage));
     }
 }
 
@@ -233,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(row_order_dim_order_and_format_do_not_change_the_digest),
         cmocka_unit_test(r3_a_thousand_orders_of_the_rows_have_one_digest),
+        cmocka_unit_test(numbers_of_every_length_are_read_exactly_and_none_above_two_to_the_63_less_one),
         cmocka_unit_test(malformed_snapshots_are_refused_with_line_and_member),
         cmocka_unit_test(an_empty_snapshot_is_allowed),
         cmocka_unit_test(canonical_bytes_read_back_and_any_flipped_byte_is_noticed),
