@@ -349,9 +349,9 @@ enum { LARGE_SENDS = 64 }; /* of 300 kB: more than the segments that are there, 
 
 static void *send_large(void *arg)
 {
-    enum { CHARS = 400000, LINE = CHARS + 8192 };
+    enum { CHARS = 400000, LINE = CHARS + 8192, TEXT = 2 * LINE };
     struct sender *s = arg;
-    char *body = malloc(LINE), *text = malloc(2 * LINE);
+    char *body = malloc(LINE), *text = malloc(TEXT);
     assert_true(body && text);
     for (int i = 0; i < LARGE_SENDS; i++) {
         struct raw_response a;
@@ -359,7 +359,7 @@ static void *send_large(void *arg)
                          s->r->topic[0], i);
         memset(body + n, 'A', CHARS);
         strcpy(body + n + CHARS, "\"}");
-        request(s->r, "/v1/send", body, text, 2 * LINE);
+        request(s->r, "/v1/send", body, text, TEXT);
         raw_once((uint16_t)svc_port(s->r->s), text, &a);
         if (a.status != 200)
             atomic_store(&s->refused, a.status);
@@ -427,9 +427,9 @@ static int empty_topic(struct rig *r, const char *topic)
 RT_BLOCKS
 static void fill_and_empty(const char *const *flags, size_t flags_n, int64_t bound)
 {
-    enum { CHARS = 400000, LINE = CHARS + 8192 };
+    enum { CHARS = 400000, LINE = CHARS + 8192, TEXT = 2 * LINE };
     struct rig r;
-    char *body = malloc(LINE), *text = malloc(2 * LINE);
+    char *body = malloc(LINE), *text = malloc(TEXT);
     assert_true(body && text);
     rig_open(&r, false, flags, flags_n);
     int accepted = 0;
@@ -442,7 +442,7 @@ static void fill_and_empty(const char *const *flags, size_t flags_n, int64_t bou
                          r.topic[0], accepted);
         memset(body + n, 'A', CHARS);
         strcpy(body + n + CHARS, "\"}");
-        request(&r, "/v1/send", body, text, 2 * LINE);
+        request(&r, "/v1/send", body, text, TEXT);
         raw_once((uint16_t)svc_port(r.s), text, &a);
         if (a.status == 200) {
             accepted++;
