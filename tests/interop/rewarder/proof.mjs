@@ -1,7 +1,8 @@
 // What a browser can do with a payout, its proof, the manifest and the public key: WebCrypto only, nothing of ours.
 // usage: node proof.mjs RUN_DIR PAYOUT.json ...
+import { webcrypto } from "node:crypto";
 import { readFileSync, readdirSync } from "node:fs";
-const { subtle } = globalThis.crypto;
+const { subtle } = webcrypto; // node 18 has no global one
 
 const [dir, ...payouts] = process.argv.slice(2);
 const utf8 = new TextEncoder();
