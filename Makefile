@@ -1,5 +1,5 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build install deb deb-check check asan tsan model drill-ledger drill-replica drill-rewarder architectures fuzz bench lint format docs clean
+.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-replica drill-rewarder architectures fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 prefix ?= /usr/local
@@ -47,6 +47,10 @@ model:                ## every interleaving model and Spin model, deeper than in
 drill-ledger:         ## kill -9 the ledger ROUNDS times (500) under load, then verify what is left
 	@tools/build release
 	@ROUNDS=$(or $(ROUNDS),500) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/ledger/kill.test
+
+drill-edge:           ## kill -9 the edge KILLS times (1000) while it fills, evicts and swaps, for DRILL_SECONDS (3600) at most
+	@tools/build release
+	@KILLS=$(or $(KILLS),1000) DRILL_SECONDS=$(or $(DRILL_SECONDS),3600) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/edge/swap.test
 
 drill-rewarder:       ## kill -9 the rewarder and the ledger KILLS times (1000), EPOCHS (20 million) random epochs against the slow reference
 	@tools/build release

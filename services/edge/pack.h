@@ -75,6 +75,7 @@ struct edge_pack {
     _Atomic bool sealed; /* archive is valid. Pairs with the store after it was written */
     struct sha256 archive;
     _Atomic uint64_t sealed_bytes;
+    _Atomic bool damaged; /* other bytes than were sealed were found in it */
 
     struct edge_document documents[EDGE_BASES_MAX]; /* guarded by edge.routing_table */
     size_t documents_n;

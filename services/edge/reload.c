@@ -176,6 +176,15 @@ static enum err check_whole(struct edge *e, struct edge_pack *p, const struct wi
     return ERR_OK;
 }
 
+/* What was found damaged stays refused for as long as it looks the same: its digests speak of bytes that are gone. */
+static enum err check_healthy(const struct edge_slot *old, const struct edge_pack *p, struct edge_fault *f)
+{
+    if (!old || !old->pack || !atomic_load(&old->pack->damaged) || !sha256_eq(&old->pack->id, &p->id))
+        return ERR_OK;
+    snprintf(f->text, sizeof f->text, "its bytes are not those that were sealed");
+    return ERR_CORRUPT;
+}
+
 RT_BLOCKS
 static bool unchanged(const struct edge_slot *old, const struct wish *w)
 {
@@ -207,6 +216,8 @@ static void mount_one(struct edge *e, const struct wish *w, const struct edge_sl
                                       &(struct edge_pack_spec){str_from_c(w->name), str_from_c(w->mount),
                                                                *w->path ? w->path : NULL, w->kind},
                                       &p, &fault);
+        if (err == ERR_OK)
+            err = check_healthy(old, p, &fault);
         if (err == ERR_OK)
             err = check_whole(e, p, w, &fault);
         if (err == ERR_OK && old && old->pack && sha256_eq(&old->pack->id, &p->id) &&

@@ -1,13 +1,14 @@
-/* Reading objects again and comparing them with their names; finding objects nobody refers to. */
+/* Reading objects and sealed packs again and comparing them with their digests; finding objects nobody refers to. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/hex.h"
+#include "services/edge/pack.h"
 #include "services/edge/scrub.h"
 #include "services/edge/store.h"
 #include "store/file_replace.h"
 
-enum { STEP = 256 << 10 };
+enum { STEP = 96 << 10 }; /* about one turn */
 
 struct names {
     struct sha256 *list;
@@ -31,7 +32,8 @@ static enum err add_name(void *ctx, const char *name)
 }
 
 /* ERR_OK, ERR_CORRUPT, ERR_CANCELED, or what the disk said. */
-enum err edge_scrub_object(struct edge *e, struct rt_task *self, const struct sha256 *digest, uint64_t rate)
+enum err edge_scrub_object(struct edge *e, struct edge_turns *turns, const struct sha256 *digest,
+                           uint64_t rate)
 {
     char path[STORE_PATH_MAX];
     struct store_file *f;
@@ -53,12 +55,8 @@ enum err edge_scrub_object(struct edge *e, struct rt_task *self, const struct sh
         if (err == ERR_OK)
             sha256_update(&c, scratch, n);
         obs_counter_add(obs_counter(e->m[EDGE_M_scrubbed]), n);
-        if (self && rate && n && rt_task_sleep(self, deadline_in_ms((int64_t)(n * 1000 / rate))) != ERR_OK)
-            err = ERR_CANCELED;
-        if (self && rt_task_stopping(self))
-            err = ERR_CANCELED;
-        if (self)
-            rt_task_beat(self);
+        if (err == ERR_OK)
+            err = edge_turns_next(turns, n, rate);
     }
     store_file_close(f);
     free(scratch);
@@ -90,7 +88,8 @@ static void adopt(struct edge *e, const struct sha256 *digest)
         return; /* next lap */
 }
 
-enum err edge_scrub_pass(struct edge *e, struct rt_task *self, uint64_t rate, struct edge_scrub_report *out,
+enum err edge_scrub_pass(struct edge *e, struct edge_turns *turns, uint64_t rate,
+                         struct edge_scrub_report *out,
                          bool (*after)(struct edge *e, const struct edge_scrub_report *so_far))
 {
     enum err err = ERR_OK;
@@ -103,7 +102,7 @@ enum err edge_scrub_pass(struct edge *e, struct rt_task *self, uint64_t rate, st
             uint64_t size = 0;
             adopt(e, &names.list[i]);
             edge_store_has(e->store, &names.list[i], &size);
-            err = edge_scrub_object(e, self, &names.list[i], rate);
+            err = edge_scrub_object(e, turns, &names.list[i], rate);
             out->checked++;
             out->bytes += size;
             if (err == ERR_CORRUPT && out->corrupt_n < EDGE_SCRUB_LISTED)
@@ -115,5 +114,73 @@ enum err edge_scrub_pass(struct edge *e, struct rt_task *self, uint64_t rate, st
         }
         free(names.list);
     }
+    return err;
+}
+
+/* ---- packs ---- */
+
+/* ERR_OK: the bytes are those that were sealed. ERR_CONFLICT: they were changed in place, which is another's to tell. */
+RT_BLOCKS
+static enum err read_pack(struct edge *e, struct edge_turns *turns, struct edge_pack *p, uint64_t rate,
+                          uint8_t *scratch)
+{
+    struct sha256_ctx c;
+    struct sha256 found;
+    sha256_init(&c);
+    for (uint64_t at = 0; at < p->file->size;) {
+        size_t n = p->file->size - at < STEP ? (size_t)(p->file->size - at) : STEP;
+        enum err err = edge_file_read(p->file, at, scratch, n);
+        if (err != ERR_OK)
+            return edge_file_unchanged(p->file) ? err : ERR_CONFLICT;
+        sha256_update(&c, scratch, n);
+        obs_counter_add(obs_counter(e->m[EDGE_M_scrubbed]), n);
+        at += n;
+        err = edge_turns_next(turns, n, rate);
+        if (err != ERR_OK)
+            return err;
+        if (edge_verify_wanted(e))
+            return ERR_EMPTY;
+    }
+    sha256_final(&c, &found);
+    if (!edge_file_unchanged(p->file))
+        return ERR_CONFLICT;
+    return sha256_eq(&found, &p->archive) ? ERR_OK : ERR_CORRUPT;
+}
+
+static bool readable(struct edge_pack *p)
+{
+    /* The acquire pairs with the release after the digest was written. */
+    return p && p->file && !p->file->memory && atomic_load_explicit(&p->sealed, memory_order_acquire) &&
+           edge_pack_ok(p);
+}
+
+/* It is not served any more. Who looks after the files sees it as changed, says so and asks for a reload; that one must not take
+ * the same bytes for good again, only because the file looks as it did. */
+static void give_up(struct edge *e, struct edge_pack *p, enum err why)
+{
+    obs_counter_inc(obs_counter_nth(e->m[EDGE_M_integrity], 1));
+    obs_log(svc_log(e->svc), OBS_ERROR, "pack_damaged", OBS_STR("pack", (const char *)p->name),
+            OBS_ERR(why), OBS_END);
+    atomic_store(&p->damaged, true);
+    atomic_store(&p->file->changed, true);
+}
+
+enum err edge_scrub_packs(struct edge *e, struct edge_turns *turns, uint64_t rate)
+{
+    struct edge_generation *g = edge_pin(e);
+    uint8_t *scratch = malloc(STEP);
+    enum err err = scratch ? ERR_OK : ERR_NO_MEMORY;
+    for (size_t i = 0; err == ERR_OK && i < g->n; i++) {
+        struct edge_pack *p = g->slots[i].pack;
+        if (!readable(p))
+            continue;
+        err = read_pack(e, turns, p, rate, scratch);
+        if (err == ERR_CORRUPT || err == ERR_IO)
+            give_up(e, p, err);
+        if (err == ERR_CORRUPT || err == ERR_IO || err == ERR_CONFLICT)
+            err = ERR_OK;
+    }
+    free(scratch);
+    edge_unpin(g);
     return err;
 }

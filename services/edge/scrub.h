@@ -18,15 +18,19 @@ struct edge_scrub_report {
     struct sha256 corrupt[EDGE_SCRUB_LISTED];
 };
 
-/* self NULL: at full speed on a reader. ERR_OK, ERR_CORRUPT (and it is on its way into quarantine), ERR_CANCELED, or what the
+/* turns of nobody: at full speed on a reader. ERR_OK, ERR_CORRUPT (and it is on its way into quarantine), ERR_CANCELED, or what the
  * disk said. */
-NODISCARD enum err edge_scrub_object(struct edge *e, struct rt_task *self, const struct sha256 *digest,
+NODISCARD enum err edge_scrub_object(struct edge *e, struct edge_turns *turns, const struct sha256 *digest,
                                      uint64_t rate) RT_BLOCKS;
 /* Every object; rate 0: as fast as it goes. `after`, unless NULL, is told of each object and may end the pass (false:
  * ERR_EMPTY). */
 NODISCARD enum err
-edge_scrub_pass(struct edge *e, struct rt_task *self, uint64_t rate, struct edge_scrub_report *out,
+edge_scrub_pass(struct edge *e, struct edge_turns *turns, uint64_t rate, struct edge_scrub_report *out,
                 bool (*after)(struct edge *e, const struct edge_scrub_report *so_far)) RT_BLOCKS;
+
+/* Every archive that is sealed, once; one whose bytes are others now is not served any more. ERR_EMPTY: somebody asked for a pass
+ * over the objects, which goes first. */
+NODISCARD enum err edge_scrub_packs(struct edge *e, struct edge_turns *turns, uint64_t rate) RT_BLOCKS;
 
 /* ---- passes on demand ---- */
 
@@ -36,8 +40,8 @@ void edge_verify_destroy(struct edge_verify *v); /* NULL is fine */
  * ERR_CLOSED: it is still the caller's. */
 NODISCARD enum err edge_verify_ask(struct edge *e, struct edge_call *call);
 bool edge_verify_wanted(struct edge *e);
-void edge_verify_run(struct edge *e, struct rt_task *self) RT_BLOCKS; /* by the scrub task */
-void edge_verify_tick(struct edge *e);                                /* 202 to those whose time ran out */
+void edge_verify_run(struct edge *e, struct edge_turns *turns) RT_BLOCKS; /* by the scrub task */
+void edge_verify_tick(struct edge *e); /* 202 to those whose time ran out */
 void edge_verify_reply(struct edge *e, struct net_req *rq, int status, const char *state,
                        const struct edge_scrub_report *r);
 

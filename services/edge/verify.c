@@ -102,7 +102,7 @@ void edge_verify_reply(struct edge *e, struct net_req *rq, int status, const cha
     buf_fini(&b);
 }
 
-void edge_verify_run(struct edge *e, struct rt_task *self)
+void edge_verify_run(struct edge *e, struct edge_turns *turns)
 {
     struct edge_verify *v = e->verify;
     struct edge_scrub_report *r = calloc(1, sizeof *r);
@@ -110,9 +110,9 @@ void edge_verify_run(struct edge *e, struct rt_task *self)
         free(r);
         return;
     }
-    enum err err = rt_task_stopping(self) ? ERR_CANCELED
-                   : r                    ? edge_scrub_pass(e, self, 0, r, note)
-                                          : ERR_NO_MEMORY;
+    enum err err = rt_task_stopping(turns->self) ? ERR_CANCELED
+                   : r                           ? edge_scrub_pass(e, turns, 0, r, note)
+                                                 : ERR_NO_MEMORY;
     rt_lock_take(&v->lock);
     v->wanted = false;
     struct edge_call *all = edge_calls_take(&v->calls);

@@ -250,7 +250,7 @@ static void verify_one(struct edge *e, struct net_req *rq, void *arg, unsigned r
     struct verify_body body = *(struct verify_body *)arg;
     struct edge_scrub_report *r = calloc(1, sizeof *r);
     (void)reader;
-    enum err err = r ? edge_scrub_object(e, NULL, &body.digest, 0) : ERR_NO_MEMORY;
+    enum err err = r ? edge_scrub_object(e, &(struct edge_turns){0}, &body.digest, 0) : ERR_NO_MEMORY;
     if (r && err == ERR_CORRUPT) {
         r->corrupt[r->corrupt_n++] = body.digest;
         err = ERR_OK;
