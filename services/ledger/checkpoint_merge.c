@@ -165,7 +165,7 @@ static enum err state_begin(struct ledger *l, struct checkpoint_merging *m) RT_B
     struct state_merge *x = &m->state;
     char path[STORE_PATH_MAX];
     enum err err = ERR_OK;
-    buf_init(&x->slice, SLICE_ITEMS * STATE_ITEM_MAX);
+    buf_init(&x->slice, (size_t)SLICE_ITEMS * STATE_ITEM_MAX);
     for (uint32_t i = 0; err == ERR_OK && i < TIER_RUNS; i++) {
         ledger_checkpoint__path(l, path, &ledger_checkpoint__state, runs->state[m->first + i].number);
         err = ledger_checkpoint__map(l, path, &x->bytes[i]);
