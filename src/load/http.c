@@ -57,7 +57,9 @@ void load_complain(struct load_complaint *c, const struct load_answer *a, bool o
     if (c->status != 0)
         return;
     c->status = a->status;
-    if (oap && net_oap_problem_get(a->body, &v) == ERR_OK)
+    if (a->status < 400) /* the answer is about many, and not all of them were taken */
+        snprintf(c->text, sizeof c->text, "not everything in the request was taken");
+    else if (oap && net_oap_problem_get(a->body, &v) == ERR_OK)
         snprintf(c->text, sizeof c->text, "%.*s %.*s %.*s", STR_ARG(v.code), STR_ARG(v.detail),
                  STR_ARG(v.details_json));
     else if (!oap)
