@@ -195,7 +195,7 @@ static bool join(const struct node *l, const struct node *r, struct node *out)
 static bool join_level(struct node *nodes, uint64_t n)
 {
     uint8_t pre[AT_ONCE][JOIN_BYTES];
-    struct sha256 h[AT_ONCE];
+    struct sha256 h[AT_ONCE] = {{{0}}};
     struct sha256_job job[AT_ONCE];
     u128 sum[AT_ONCE];
     for (uint64_t first = 0; first < n / 2; first += AT_ONCE) {
@@ -247,7 +247,7 @@ static struct node leaf_of(const void *salt, size_t salt_n, struct str account, 
 static uint64_t hash_leaves(const struct verify_run *r, struct node *nodes, uint64_t max)
 {
     uint8_t text[AT_ONCE][LEAF_MAX];
-    struct sha256 h[AT_ONCE];
+    struct sha256 h[AT_ONCE] = {{{0}}};
     struct sha256_job job[AT_ONCE];
     uint64_t n = 0;
     size_t k = 0;
@@ -259,8 +259,8 @@ static uint64_t hash_leaves(const struct verify_run *r, struct node *nodes, uint
         if (w->amount && r->salt_n)
             sha256_hmac(bytes_of(r->salt, r->salt_n), bytes_of_str(w->account), &mac);
         if (w->amount) {
-            job[k] = (struct sha256_job){
-                {text[k], leaf_text(mac.b, r->salt_n ? 16 : 0, w->account, w->amount, text[k])}, &h[k]};
+            size_t len = leaf_text(mac.b, r->salt_n ? 16 : 0, w->account, w->amount, text[k]);
+            job[k] = (struct sha256_job){{text[k], len}, &h[k]};
             be128_put(nodes[n++].b + 32, w->amount);
             k++;
         }
