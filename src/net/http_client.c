@@ -59,7 +59,7 @@ static int watch_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void 
     if (what == CURL_POLL_REMOVE) {
         if (s == NULL)
             return 0;
-        net_loop_remove(c->loop, &s->nf);
+        net_loop_remove_closed(c->loop, &s->nf);
         if (s->prev != NULL)
             s->prev->next = s->next;
         else

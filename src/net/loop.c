@@ -144,15 +144,29 @@ void net_loop_change(struct net_loop *loop, struct net_fd *nf, uint32_t epoll_ev
     CHECK(epoll_ctl(loop->epoll_fd, EPOLL_CTL_MOD, nf->fd, &ev) == 0);
 }
 
+static void removed(struct net_loop *loop, struct net_fd *nf)
+{
+    nf->in_loop = 0;
+    for (int i = loop->event_at + 1; i < loop->event_count; i++)
+        if (loop->events[i].data.ptr == nf)
+            loop->events[i].data.ptr = NULL;
+}
+
 void net_loop_remove(struct net_loop *loop, struct net_fd *nf)
 {
     if (!nf->in_loop)
         return;
     CHECK(epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, nf->fd, NULL) == 0);
-    nf->in_loop = 0;
-    for (int i = loop->event_at + 1; i < loop->event_count; i++)
-        if (loop->events[i].data.ptr == nf)
-            loop->events[i].data.ptr = NULL;
+    removed(loop, nf);
+}
+
+void net_loop_remove_closed(struct net_loop *loop, struct net_fd *nf)
+{
+    if (!nf->in_loop)
+        return;
+    /* Closed: the kernel has taken it out. Its number may be somebody else's by now, who is not in this epoll. */
+    CHECK(epoll_ctl(loop->epoll_fd, EPOLL_CTL_DEL, nf->fd, NULL) == 0 || errno == EBADF || errno == ENOENT);
+    removed(loop, nf);
 }
 
 void net_timer_set(struct net_loop *loop, struct net_timer *t, int64_t at_ns)
