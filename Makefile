@@ -1,5 +1,5 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-replica drill-rewarder architectures fuzz bench lint format docs clean
+.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-replica drill-rewarder architectures drill-wallet fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 prefix ?= /usr/local
@@ -51,6 +51,9 @@ drill-ledger:         ## kill -9 the ledger ROUNDS times (500) under load, then 
 drill-edge:           ## kill -9 the edge KILLS times (1000) while it fills, evicts and swaps, for DRILL_SECONDS (3600) at most
 	@tools/build release
 	@KILLS=$(or $(KILLS),1000) DRILL_SECONDS=$(or $(DRILL_SECONDS),3600) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/edge/swap.test
+
+drill-wallet: build   ## memory of a wallet with full caches under load, for DRILL_SECONDS (300; 3600: an hour): within 2 per cent
+	@bench/rows/wallet steady --seconds $(or $(DRILL_SECONDS),300)
 
 drill-rewarder:       ## kill -9 the rewarder and the ledger KILLS times (1000), EPOCHS (20 million) random epochs against the slow reference
 	@tools/build release

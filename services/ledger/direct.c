@@ -22,7 +22,7 @@ const struct ledger_answer ledger_direct__answered = {LEDGER_ANSWERED, ERR_OK,  
 
 enum err ledger_direct__cap(struct direct *d, struct auth_cap **out_cap)
 {
-    return auth_verify(svc_auth(d->s->svc), str_from_c(d->token), out_cap);
+    return auth_verify(svc_auth(d->s->svc), str_from_c(ledger_bearer_token(&d->bearer)), out_cap);
 }
 
 struct ledger_entry ledger_direct__entry_out(const struct core_entry *e)
@@ -45,8 +45,7 @@ static void direct_close(struct ledger_client *c)
         at = &(*at)->next;
     *at = d->next;
     rt_lock_release(&d->s->direct_lock);
-    explicit_bzero(d->token, strlen(d->token));
-    free(d->token);
+    ledger_bearer_fini(&d->bearer);
     free(d);
 }
 
@@ -54,6 +53,11 @@ static void direct_close(struct ledger_client *c)
 static size_t direct_owing(struct ledger_client *c)
 {
     return atomic_load_explicit(&ledger_direct__of(c)->owed, memory_order_relaxed) > 0;
+}
+
+static enum err direct_set_token(struct ledger_client *c, struct str token)
+{
+    return ledger_bearer_set(&ledger_direct__of(c)->bearer, token);
 }
 
 static const struct ledger_client_ops client_ops = {
@@ -70,6 +74,7 @@ static const struct ledger_client_ops client_ops = {
     .feed_stop = ledger_direct__feed_stop,
     .close = direct_close,
     .owing = direct_owing,
+    .set_token = direct_set_token,
 };
 
 enum err ledger_direct_open(struct svc *ledger, struct str token, struct ledger_client **out_client)
@@ -79,15 +84,12 @@ enum err ledger_direct_open(struct svc *ledger, struct str token, struct ledger_
         return ERR_NO_MEMORY;
     d->base = (struct ledger_client){.ops = &client_ops, .transport = "direct"};
     d->s = svc_state(ledger);
-    d->token = strndup(token.p, token.n);
-    if (d->token == NULL) {
-        free(d);
-        return ERR_NO_MEMORY;
-    }
     struct auth_cap *cap;
-    enum err err = ledger_direct__cap(d, &cap);
+    enum err err = ledger_bearer_set(&d->bearer, token);
+    if (err == ERR_OK)
+        err = ledger_direct__cap(d, &cap);
     if (err != ERR_OK) {
-        free(d->token);
+        ledger_bearer_fini(&d->bearer);
         free(d);
         return err;
     }

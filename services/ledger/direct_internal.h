@@ -9,6 +9,7 @@
 #ifndef RON_LEDGER_DIRECT_INTERNAL_H
 #define RON_LEDGER_DIRECT_INTERNAL_H
 
+#include "ledger_client/bearer.h"
 #include "ledger_client/ledger_client.h"
 #include "services/ledger/core/entry.h"
 #include "services/ledger/service.h"
@@ -18,7 +19,7 @@ struct direct_ingest;
 struct direct {
     struct ledger_client base;
     struct ledger_service *s;
-    char *token;
+    struct ledger_bearer bearer;
     _Atomic uint32_t open_calls; /* not answered yet: close waits for them to be none */
     _Atomic bool closed;
     struct direct *next;              /* of the service; under its direct_lock, like the next */

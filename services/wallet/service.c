@@ -364,6 +364,7 @@ static void wallet_reloaded(struct svc *s, void *state)
     struct wallet *w = state;
     struct rt_breaker_spec spec = breaker_spec(svc_config(s));
     rt_breaker_configure(&w->breaker, &spec);
+    wallet_transport_reloaded(w);
     if (wallet_policy_load(w) != ERR_OK) /* it has said why; the last good one stays */
         obs_log(svc_log(s), OBS_WARN, "policy.kept", OBS_END);
 }

@@ -42,6 +42,21 @@ enum err wallet_transport_start(struct wallet *w)
     return svc_add_loop_task(w->svc, "ledger_io", ledger_client_io_run, w->ledger, ledger_client_io_wake);
 }
 
+void wallet_transport_reloaded(struct wallet *w)
+{
+    char text[8192];
+    struct buf token;
+    if (!w->ledger)
+        return;
+    buf_init_fixed(&token, text, sizeof text - 1);
+    enum err e = read_token(w, &token);
+    if (e == ERR_OK)
+        e = ledger_client_set_token(w->ledger, buf_str(&token));
+    explicit_bzero(text, sizeof text);
+    if (e != ERR_OK) /* the one in use stays */
+        obs_log(svc_log(w->svc), OBS_WARN, "ledger.token_kept", OBS_ERR(e), OBS_END);
+}
+
 void wallet_transport_close(struct wallet *w)
 {
     if (w->owns_ledger)

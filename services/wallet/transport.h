@@ -6,6 +6,7 @@
 
 NODISCARD enum err wallet_transport_open(struct wallet *w);
 NODISCARD enum err wallet_transport_start(struct wallet *w);
+void wallet_transport_reloaded(struct wallet *w); /* the capability shown to the ledger is read again */
 void wallet_transport_close(struct wallet *w);
 
 #endif

@@ -627,6 +627,11 @@ static size_t guard_owing(struct ledger_client *c)
     return ledger_client_owing(of(c)->inner);
 }
 
+static enum err guard_set_token(struct ledger_client *c, struct str token)
+{
+    return ledger_client_set_token(of(c)->inner, token);
+}
+
 static const struct ledger_client_ops guard_ops = {
     .ingest = guard_ingest,
     .unit = guard_unit,
@@ -641,6 +646,7 @@ static const struct ledger_client_ops guard_ops = {
     .feed_stop = guard_feed_stop,
     .close = guard_close,
     .owing = guard_owing,
+    .set_token = guard_set_token,
 };
 
 enum err ledger_client_guard(struct ledger_client *inner, struct ledger_client **out_client)

@@ -102,7 +102,7 @@ static enum err dispatch(struct call *c)
 {
     struct ledger_http *h = c->h;
     char url[4096];
-    const char *headers[5] = {h->authorization};
+    const char *headers[5] = {ledger_bearer_line(&h->bearer)};
     size_t lines = 1;
     if (c->body.n != 0)
         headers[lines++] = "Content-Type: application/json";
@@ -555,7 +555,7 @@ static struct ledger_feed *http_feed(struct ledger_client *base, uint64_t since,
     f->target = ledger_targets_now(&h->to);
     const struct ledger_target *t = &h->targets[f->target];
     snprintf(url, sizeof url, "%s/v1/events?since=%llu", t->base_url, (unsigned long long)since);
-    const char *headers[] = {h->authorization, NULL};
+    const char *headers[] = {ledger_bearer_line(&h->bearer), NULL};
     struct net_http_request rq = {.url = url,
                                   .uds = t->uds[0] != 0 ? t->uds : NULL,
                                   .headers = headers,
@@ -585,6 +585,11 @@ static void http_feed_stop(struct ledger_feed *f)
 
 /* ---- life ---- */
 
+static enum err http_set_token(struct ledger_client *base, struct str token)
+{
+    return ledger_bearer_set(&of(base)->bearer, token);
+}
+
 static void http_close(struct ledger_client *base)
 {
     ledger_http_fini(of(base));
@@ -604,6 +609,7 @@ const struct ledger_client_ops ledger_http_ops = {
     .feed = http_feed,
     .feed_stop = http_feed_stop,
     .close = http_close,
+    .set_token = http_set_token,
 };
 
 enum err ledger_http_init(struct ledger_http *h, const struct ledger_client_conf *conf)
@@ -612,13 +618,13 @@ enum err ledger_http_init(struct ledger_http *h, const struct ledger_client_conf
     enum err err = ledger_http_targets_parse(h, conf->url);
     if (err != ERR_OK)
         return err;
-    int n = snprintf(h->authorization, sizeof h->authorization, "Authorization: Bearer %s",
-                     conf->token == NULL ? "" : conf->token);
-    if (n < 0 || (size_t)n >= sizeof h->authorization)
-        return ERR_TOO_LARGE;
-    err = net_loop_create(NULL, &h->remote.loop);
-    if (err != ERR_OK)
+    err = ledger_bearer_set(&h->bearer, str_from_c(conf->token == NULL ? "" : conf->token));
+    if (err == ERR_OK)
+        err = net_loop_create(NULL, &h->remote.loop);
+    if (err != ERR_OK) {
+        ledger_bearer_fini(&h->bearer);
         return err;
+    }
     struct net_http_client_config cfg = {
         .loop = h->remote.loop,
         .max_requests = conf->inflight_max == 0 ? 256 : conf->inflight_max + 8,
@@ -629,6 +635,7 @@ enum err ledger_http_init(struct ledger_http *h, const struct ledger_client_conf
     if (err != ERR_OK) {
         net_loop_destroy(h->remote.loop);
         h->remote.loop = NULL;
+        ledger_bearer_fini(&h->bearer);
     }
     return err;
 }
@@ -640,7 +647,7 @@ void ledger_http_fini(struct ledger_http *h)
     ledger_remote__settle(&h->remote);
     net_http_client_destroy(h->http);
     net_loop_destroy(h->remote.loop);
-    explicit_bzero(h->authorization, sizeof h->authorization);
+    ledger_bearer_fini(&h->bearer);
 }
 
 enum err ledger_client_http_open(const struct ledger_client_conf *conf, struct ledger_client **out_client)

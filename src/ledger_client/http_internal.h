@@ -2,6 +2,7 @@
 #ifndef RON_LEDGER_CLIENT_HTTP_INTERNAL_H
 #define RON_LEDGER_CLIENT_HTTP_INTERNAL_H
 
+#include "ledger_client/bearer.h"
 #include "ledger_client/remote.h"
 #include "ledger_client/targets.h"
 #include "net/http_client.h"
@@ -16,7 +17,7 @@ struct ledger_http {
     struct net_http_client *http;
     struct ledger_target targets[LEDGER_TARGETS_MAX];
     struct ledger_targets to;
-    char authorization[9216];
+    struct ledger_bearer bearer;
 };
 
 /* Addresses separated by commas, the first one is tried first. ERR_SYNTAX: none, too many, or too long. */

@@ -266,6 +266,8 @@ struct ledger_client_ops {
     /* Connections that still owe the answer to a call which was told UNKNOWN for want of time. Any thread. NULL: such a
      * connection is closed at once. */
     size_t (*owing)(struct ledger_client *c);
+    /* Presented from the next call on; those under way keep the one they went with. By one thread at a time. NULL: it has none. */
+    enum err (*set_token)(struct ledger_client *c, struct str token);
 };
 
 /* Transports embed this as their first member. */
@@ -284,6 +286,11 @@ static inline void ledger_client_ingest(struct ledger_client *c, const struct le
 static inline size_t ledger_client_owing(struct ledger_client *c)
 {
     return c->ops->owing == NULL ? 0 : c->ops->owing(c);
+}
+
+NODISCARD static inline enum err ledger_client_set_token(struct ledger_client *c, struct str token)
+{
+    return c->ops->set_token == NULL ? ERR_OK : c->ops->set_token(c, token);
 }
 
 static inline void ledger_client_unit(struct ledger_client *c, struct str idem_id, uint32_t wait_ms,

@@ -546,6 +546,17 @@ static size_t oap_owing(struct ledger_client *base)
     return n;
 }
 
+static enum err oap_set_token(struct ledger_client *base, struct str token)
+{
+    struct ledger_oap *o = of(base);
+    if (token.n > NET_OAP_CAP_MAX)
+        return ERR_TOO_LARGE;
+    for (size_t i = 0; i < o->to.n; i++)
+        for (size_t k = 0; k < o->targets[i].n_conns; k++)
+            net_oap_client_set_token(o->targets[i].conns[k], token);
+    return ERR_OK;
+}
+
 static const struct ledger_client_ops oap_ops = {
     .ingest = oap_ingest,
     .unit = oap_unit,
@@ -560,6 +571,7 @@ static const struct ledger_client_ops oap_ops = {
     .feed_stop = oap_feed_stop,
     .close = oap_close,
     .owing = oap_owing,
+    .set_token = oap_set_token,
 };
 
 /* Whoever is there next has to show that it is the same; a copy that nobody talks to may come and go. */

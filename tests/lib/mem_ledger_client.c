@@ -310,4 +310,4 @@ static size_t do_owing(struct ledger_client *c)
 
 const struct ledger_client_ops mem_ledger__ops = {
     do_ingest,      do_unit, do_account, do_entry,     do_entries, do_roots, do_proof,
-    do_consistency, do_head, do_feed,    do_feed_stop, do_close,   do_owing};
+    do_consistency, do_head, do_feed,    do_feed_stop, do_close,   do_owing, NULL};
