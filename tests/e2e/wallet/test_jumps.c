@@ -55,8 +55,9 @@ RT_UNCHECKED static void an_open_operation_survives(int64_t ms)
     rig_ask(&rig, &c, "POST", "/v1/transfer", "open", body);
     rig_await_metric(&rig, "worker_inflight", "", 1);
     jump(ms);
-    for (int i = 0; i < 4; i++) /* the call's time limit, then the pause before the next try */
-        pass(500);
+    pass(1100); /* the call's time limit */
+    rig_await_metric(&rig, "backoff_retries_total", "op=\"ingest\"", 1);
+    pass(100); /* the pause before the next try: 50 ms and at most 20 more */
     rig_answered(&c, 200, "\"op\":\"transfer\"");
     rig_post(&rig, "/v1/transfer", "open", &a, pay, 1U);
     jump(-ms);
