@@ -13,7 +13,7 @@
 static void what_was_set_last_is_presented_and_what_was_read_before_stays(void **state)
 {
     (void)state;
-    struct ledger_bearer b = {0};
+    struct ledger_bearer b = {NULL};
     assert_int_equal(ledger_bearer_set(&b, STR("one")), ERR_OK);
     const char *line = ledger_bearer_line(&b);
     assert_int_equal(ledger_bearer_set(&b, STR("two")), ERR_OK);
@@ -26,7 +26,7 @@ static void what_was_set_last_is_presented_and_what_was_read_before_stays(void *
 static void the_same_again_costs_nothing(void **state)
 {
     (void)state;
-    struct ledger_bearer b = {0};
+    struct ledger_bearer b = {NULL};
     assert_int_equal(ledger_bearer_set(&b, STR("one")), ERR_OK);
     const char *line = ledger_bearer_line(&b);
     for (int i = 0; i < 1000; i++)
@@ -39,7 +39,7 @@ static void one_that_is_too_long_leaves_the_one_before(void **state)
 {
     static char text[20000];
     (void)state;
-    struct ledger_bearer b = {0};
+    struct ledger_bearer b = {NULL};
     memset(text, 'x', sizeof text);
     assert_int_equal(ledger_bearer_set(&b, STR("")), ERR_OK);
     assert_int_equal(ledger_bearer_set(&b, str_of(text, sizeof text)), ERR_TOO_LARGE);
@@ -60,7 +60,7 @@ static void *present(void *arg)
 static void others_present_it_while_it_changes(void **state)
 {
     (void)state;
-    struct ledger_bearer b = {0};
+    struct ledger_bearer b = {NULL};
     pthread_t other;
     void *torn;
     assert_int_equal(ledger_bearer_set(&b, STR("even")), ERR_OK);
