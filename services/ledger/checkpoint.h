@@ -35,6 +35,14 @@ void ledger_gen_log_free(struct ledger_gen_log *log);
 /* One slice of merging: about a megabyte. *out_more is false when there is nothing to merge. A failure gives the merge up. */
 NODISCARD enum err ledger_checkpoint_merge(struct ledger *l, bool *out_more) RT_BLOCKS;
 NODISCARD enum err ledger_checkpoint_merge_all(struct ledger *l) RT_BLOCKS;
+
+/* Asked before every piece that is read; false: it may stop. */
+struct ledger_reread {
+    bool (*go_on)(void *ctx, size_t bytes);
+    void *ctx;
+};
+/* Reads the index runs again. ERR_CORRUPT: one is wrong; it was put aside, and the ledger is in safe mode. ERR_CANCELED: stopped. */
+NODISCARD enum err ledger_checkpoint_reread(struct ledger *l, struct ledger_reread pace) RT_BLOCKS;
 void ledger_checkpoint_merge_drop(
     struct ledger *l) RT_BLOCKS; /* what is under way, if anything; before closing */
 

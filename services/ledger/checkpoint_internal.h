@@ -5,6 +5,7 @@
  *   checkpoint_runs.c      names and bytes of run files
  *   checkpoint_merge.c     four runs of a tier become one
  *   checkpoint_manifest.c  what a manifest says, and which files it keeps alive
+ *   checkpoint_scrub.c     index runs read again
  *   checkpoint_load.c      the newest good manifest, put in place
  */
 #ifndef RON_LEDGER_CHECKPOINT_INTERNAL_H

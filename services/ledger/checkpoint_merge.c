@@ -28,6 +28,7 @@ struct index_merge {
     struct ledger_run *in[TIER_RUNS];
     uint64_t at[TIER_RUNS], total;
     struct ledger_index_build build;
+    uint32_t crc[TIER_RUNS]; /* of the records taken from each */
     uint8_t header[INDEX_RUN_HEADER], footer[INDEX_RUN_FOOTER];
 };
 
@@ -115,6 +116,8 @@ static void index_next(struct index_merge *x, struct ledger_index_item *out)
         }
     }
     CHECK(least < TIER_RUNS);
+    x->crc[least] = crc32c(x->crc[least], x->in[least]->run.records + x->at[least] * INDEX_RUN_RECORD,
+                           INDEX_RUN_RECORD);
     x->at[least]++;
 }
 
@@ -122,6 +125,17 @@ static void index_next(struct index_merge *x, struct ledger_index_item *out)
  * Records go from the old files to the new one; in memory is only what stands behind them there, samples and filter: two bytes
  * per key. A run of all keys of a long log would not fit.
  */
+/* What rotted must not become part of a run that calls itself whole. */
+static enum err inputs_whole(const struct index_merge *x)
+{
+    for (uint32_t i = 0; i < TIER_RUNS; i++) {
+        const struct ledger_index_run *r = &x->in[i]->run;
+        if (x->crc[i] != le32_get(r->p + r->bytes - INDEX_RUN_FOOTER))
+            return ERR_CORRUPT;
+    }
+    return ERR_OK;
+}
+
 static void index_slice(struct checkpoint_merging *m) RT_BLOCKS
 {
     struct index_merge *x = &m->index;
@@ -136,6 +150,7 @@ static void index_slice(struct checkpoint_merging *m) RT_BLOCKS
     }
     if (x->build.at < x->total)
         return;
+    m->file.err = m->file.err == ERR_OK ? inputs_whole(x) : m->file.err;
     ledger_index_build_footer(&x->build, x->footer);
     struct bytes ends[] = {bytes_of(x->header, sizeof x->header), bytes_of(x->footer, sizeof x->footer)};
     sha256_of_parts(ends, 2, &m->run.sha256);

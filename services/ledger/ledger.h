@@ -198,6 +198,7 @@ struct ledger {
     _Atomic uint64_t body_bytes;         /* of requests in flight */
     _Atomic uint32_t jobs_inflight;
     char bad_file[64];
+    atomic_bool index_damaged; /* by whoever read it again; only a start gets over that */
     uint64_t bad_offset, torn_bytes;
     char bad_reason[320];
 

@@ -111,7 +111,7 @@ static bool whole_again(struct ledger *l) RT_BLOCKS
     size_t n = 0;
     struct store_segment *v = ledger_segments(l, &n);
     struct store_journal_report rep;
-    bool whole = v != NULL;
+    bool whole = v != NULL && !atomic_load(&l->index_damaged);
     for (size_t i = 0; whole && i < n; i++)
         whole = store_journal_scan(l->sink->journal, v[i].segment_no, NULL, NULL, &rep) != ERR_CORRUPT;
     free(v);

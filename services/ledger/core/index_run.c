@@ -179,13 +179,33 @@ void ledger_index_run_build(const struct ledger_index_item *items, uint64_t n, u
     ledger_index_build_footer(&b, b.filter + b.filter_bytes);
 }
 
-static enum err check_parts(const struct ledger_index_run *r)
+enum err ledger_index_layout(const uint8_t header[INDEX_RUN_HEADER], const uint8_t footer[INDEX_RUN_FOOTER],
+                             uint64_t bytes, struct ledger_index_layout *out)
 {
-    const uint8_t *footer = r->p + r->bytes - INDEX_RUN_FOOTER;
-    if (le32_get(footer) != crc32c(0, r->records, r->n * INDEX_RUN_RECORD) ||
-        le32_get(footer + 4) != crc32c(0, r->samples, samples_of(r->n) * 8) ||
-        le32_get(footer + 8) != crc32c(0, r->filter, r->filter_blocks * 64))
+    if (memcmp(header, "RONLIDX1", 8) != 0 || le32_get(header + 60) != crc32c(0, header, 60))
         return ERR_CORRUPT;
+    if (le32_get(header + 8) != 1)
+        return ERR_VERSION;
+    uint64_t n = le64_get(header + 16);
+    if (n > bytes / INDEX_RUN_RECORD || le64_get(header + 40) != blocks_of(n) ||
+        ledger_index_run_bytes(n) != bytes || memcmp(footer + 12, "RIDX", 4) != 0)
+        return ERR_CORRUPT;
+    const uint64_t sizes[INDEX_RUN_PARTS] = {n * INDEX_RUN_RECORD, samples_of(n) * 8, blocks_of(n) * 64};
+    uint64_t at = INDEX_RUN_HEADER;
+    for (unsigned i = 0; i < INDEX_RUN_PARTS; i++) {
+        out->part[i].at = at;
+        out->part[i].bytes = sizes[i];
+        out->part[i].crc = le32_get(footer + 4 * (size_t)i);
+        at += sizes[i];
+    }
+    return ERR_OK;
+}
+
+static enum err check_parts(const struct ledger_index_run *r, const struct ledger_index_layout *of)
+{
+    for (unsigned i = 0; i < INDEX_RUN_PARTS; i++)
+        if (of->part[i].crc != crc32c(0, r->p + of->part[i].at, of->part[i].bytes))
+            return ERR_CORRUPT;
     struct ledger_index_item last, at;
     for (uint64_t i = 0; i < r->n; i++) {
         ledger_index_run_item(r, i, &at);
@@ -198,24 +218,23 @@ static enum err check_parts(const struct ledger_index_run *r)
 
 enum err ledger_index_run_open(const uint8_t *p, size_t bytes, bool deep, struct ledger_index_run *out_run)
 {
-    struct ledger_index_run r = {.p = p, .bytes = bytes};
-    if (bytes < INDEX_RUN_HEADER + INDEX_RUN_FOOTER || memcmp(p, "RONLIDX1", 8) != 0 ||
-        le32_get(p + 60) != crc32c(0, p, 60))
+    struct ledger_index_layout of;
+    if (bytes < INDEX_RUN_HEADER + INDEX_RUN_FOOTER)
         return ERR_CORRUPT;
-    if (le32_get(p + 8) != 1)
-        return ERR_VERSION;
-    r.tier = le32_get(p + 12);
-    r.n = le64_get(p + 16);
-    r.first_seq = le64_get(p + 24);
-    r.last_seq = le64_get(p + 32);
-    r.filter_blocks = le64_get(p + 40);
-    if (r.n > bytes / INDEX_RUN_RECORD || r.filter_blocks != blocks_of(r.n) ||
-        ledger_index_run_bytes(r.n) != bytes || memcmp(p + bytes - 4, "RIDX", 4) != 0)
-        return ERR_CORRUPT;
-    r.records = p + INDEX_RUN_HEADER;
-    r.samples = r.records + r.n * INDEX_RUN_RECORD;
-    r.filter = r.samples + samples_of(r.n) * 8;
-    enum err err = deep ? check_parts(&r) : ERR_OK;
+    enum err err = ledger_index_layout(p, p + bytes - INDEX_RUN_FOOTER, bytes, &of);
+    if (err != ERR_OK)
+        return err;
+    struct ledger_index_run r = {.p = p,
+                                 .bytes = bytes,
+                                 .tier = le32_get(p + 12),
+                                 .n = le64_get(p + 16),
+                                 .first_seq = le64_get(p + 24),
+                                 .last_seq = le64_get(p + 32),
+                                 .filter_blocks = le64_get(p + 40),
+                                 .records = p + of.part[0].at,
+                                 .samples = p + of.part[1].at,
+                                 .filter = p + of.part[2].at};
+    err = deep ? check_parts(&r, &of) : ERR_OK;
     if (err == ERR_OK)
         *out_run = r;
     return err;

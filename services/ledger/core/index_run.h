@@ -61,6 +61,17 @@ void ledger_index_build_end(struct ledger_index_build *b);
 /* The same in one go, into a buffer of ledger_index_run_bytes(n); `items` in order. */
 void ledger_index_run_build(const struct ledger_index_item *items, uint64_t n, uint32_t tier,
                             uint64_t first_seq, uint64_t last_seq, uint8_t *out);
+/* Where the parts lie in a file of so many bytes, and what their checksums are, from its ends alone. ERR_CORRUPT, ERR_VERSION. */
+enum { INDEX_RUN_PARTS = 3 };
+struct ledger_index_layout {
+    struct {
+        uint64_t at, bytes;
+        uint32_t crc;
+    } part[INDEX_RUN_PARTS]; /* records, samples, filter */
+};
+NODISCARD enum err ledger_index_layout(const uint8_t header[INDEX_RUN_HEADER],
+                                       const uint8_t footer[INDEX_RUN_FOOTER], uint64_t bytes,
+                                       struct ledger_index_layout *out);
 /* ERR_CORRUPT, ERR_VERSION. `deep` also checks the CRC of every part and the order of the records. */
 NODISCARD enum err ledger_index_run_open(const uint8_t *p, size_t bytes, bool deep,
                                          struct ledger_index_run *out_run);

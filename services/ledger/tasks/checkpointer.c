@@ -32,11 +32,20 @@ static void write_one(struct rt_task *self, struct ledger *l, struct ledger_gen_
             OBS_END);
 }
 
+static bool at_once(void *ctx, size_t bytes)
+{
+    (void)ctx;
+    (void)bytes;
+    return true;
+}
+
 /* One slice. True: there is more to do. */
 static bool merge_some(struct ledger *l) RT_BLOCKS
 {
     bool more = false;
     enum err err = ledger_safe_cause(l) == CAUSE_NONE ? ledger_checkpoint_merge(l, &more) : ERR_OK;
+    if (err == ERR_CORRUPT && ledger_checkpoint_reread(l, (struct ledger_reread){at_once, NULL}) != ERR_OK)
+        more = false;    /* which one it was is known, and nothing is written any more */
     if (err != ERR_OK) { /* more runs than need be, nothing else; tried again after the next generation */
         obs_counter_inc(ledger_m_counter(l, LEDGER_M_checkpoint_fail));
         obs_log(l->deps.log, OBS_WARN, "checkpoint_failed", OBS_STR("step", "merge"), OBS_ERR(err),

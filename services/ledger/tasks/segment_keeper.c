@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "rt/task.h"
+#include "services/ledger/checkpoint.h"
 #include "services/ledger/files.h"
 #include "services/ledger/segz.h"
 #include "services/ledger/service.h"
@@ -99,43 +100,60 @@ struct scrub {
     uint64_t bytes;
 };
 
-static enum err scrub_pace(void *ctx, const struct store_frame *f, struct store_pos at) RT_BLOCKS
+static bool scrub_on(void *ctx, size_t bytes) RT_BLOCKS
 {
-    (void)at;
     struct scrub *s = ctx;
     pace(s->l);
-    s->bytes += f->payload.n + STORE_FRAME_HEADER;
-    obs_counter_add(ledger_m_counter(s->l, LEDGER_M_scrub_bytes), f->payload.n + STORE_FRAME_HEADER);
+    s->bytes += bytes;
+    obs_counter_add(ledger_m_counter(s->l, LEDGER_M_scrub_bytes), bytes);
     if (s->l->set.scrub_rate == 0)
-        return ERR_CANCELED;
-    if (s->bytes >= s->l->set.scrub_rate / 10) {
-        s->bytes = 0;
-        if (rest(s->l, deadline_in_ms(PACE_MS)) != ERR_OK)
-            return ERR_CANCELED;
-    }
-    return ERR_OK;
+        return false;
+    if (s->bytes < s->l->set.scrub_rate / 10)
+        return true;
+    s->bytes = 0;
+    return rest(s->l, deadline_in_ms(PACE_MS)) == ERR_OK;
 }
 
-static void scrub_next(struct ledger *l, struct keeper *k) RT_BLOCKS
+static enum err scrub_frame(void *ctx, const struct store_frame *f, struct store_pos at) RT_BLOCKS
 {
-    size_t n = 0;
-    struct store_segment *v = l->set.scrub_rate == 0 ? NULL : ledger_segments(l, &n);
-    if (v == NULL || n < 2) {
-        free(v);
-        return;
-    }
-    if (k->next_scrub >= n - 1)
-        k->next_scrub = 0;
-    uint32_t segment = v[k->next_scrub++].segment_no;
-    free(v);
+    (void)at;
+    return scrub_on(ctx, f->payload.n + STORE_FRAME_HEADER) ? ERR_OK : ERR_CANCELED;
+}
+
+static void scrub_segment(struct ledger *l, uint32_t segment) RT_BLOCKS
+{
     struct scrub s = {l, 0};
     struct store_journal_report rep = {0};
-    enum err err = store_journal_scan(l->sink->journal, segment, scrub_pace, &s, &rep);
+    enum err err = store_journal_scan(l->sink->journal, segment, scrub_frame, &s, &rep);
     if (err != ERR_CORRUPT)
         return;
     memcpy(l->bad_file, rep.bad_file, sizeof l->bad_file);
     l->bad_offset = rep.bad_offset;
     ledger_enter_safe_mode(l, CAUSE_SCRUB, rep.bad_file);
+}
+
+static void scrub_index(struct ledger *l) RT_BLOCKS
+{
+    struct scrub s = {l, 0};
+    enum err err = ledger_checkpoint_reread(l, (struct ledger_reread){scrub_on, &s});
+    if (err != ERR_OK && err != ERR_CORRUPT && err != ERR_CANCELED)
+        obs_log(l->deps.log, OBS_WARN, "scrub_failed", OBS_STR("what", "index"), OBS_ERR(err), OBS_END);
+}
+
+/* One sealed segment after the other, then the index, and from the first again. */
+static void scrub_next(struct ledger *l, struct keeper *k) RT_BLOCKS
+{
+    size_t n = 0;
+    struct store_segment *v = l->set.scrub_rate == 0 ? NULL : ledger_segments(l, &n);
+    if (v == NULL)
+        return;
+    if (k->next_scrub + 1 < n) {
+        scrub_segment(l, v[k->next_scrub++].segment_no);
+    } else {
+        k->next_scrub = 0;
+        scrub_index(l);
+    }
+    free(v);
 }
 
 enum err ledger_segment_keeper_run(struct rt_task *self, void *arg)

@@ -215,6 +215,70 @@ static void a_merge_that_failed_hides_nothing_and_is_done_again(void **state) RT
     }
 }
 
+static bool go_on(void *ctx, size_t bytes)
+{
+    (void)ctx;
+    (void)bytes;
+    return true;
+}
+
+static bool stop(void *ctx, size_t bytes)
+{
+    (void)ctx;
+    (void)bytes;
+    return false;
+}
+
+static void a_bit_that_rotted_in_an_index_run_is_found_wherever_it_is(void **state) RT_BLOCKS
+{
+    (void)state;
+    for (uint64_t at = 0, bytes = 1; at < bytes; at++) {
+        struct history h;
+        struct store_disk *disk;
+        struct store_file *f;
+        uint8_t b;
+        assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
+        begin(&h, disk);
+        next_generation(&h);
+        written_generations(&h, 1);
+        assert_int_equal(ledger_checkpoint_reread(h.r.l, (struct ledger_reread){go_on, NULL}), ERR_OK);
+        assert_int_equal(ledger_checkpoint_reread(h.r.l, (struct ledger_reread){stop, NULL}), ERR_CANCELED);
+        struct ledger_view *v = ledger_index_pin(&h.r.l->index);
+        char path[64];
+        snprintf(path, sizeof path, "led/index/%08u.run", v->runs[0]->number);
+        bytes = v->runs[0]->n_bytes;
+        ledger_view_unpin(v);
+        assert_int_equal(store_file_open(disk, path, STORE_READ | STORE_WRITE, &f), ERR_OK);
+        assert_int_equal(store_file_read_all(f, &b, 1, at), ERR_OK);
+        b ^= 0x10;
+        assert_int_equal(store_file_pwrite(f, &b, 1, at), ERR_OK);
+        store_file_close(f);
+        assert_int_equal(ledger_checkpoint_reread(h.r.l, (struct ledger_reread){go_on, NULL}), ERR_CORRUPT);
+        struct store_stat st;
+        assert_int_equal(ledger_safe_cause(h.r.l), CAUSE_SCRUB);
+        assert_int_equal(store_disk_stat(disk, path, &st), ERR_NOT_FOUND);
+        end(&h);
+    }
+}
+
+/* A look-up may go wrong between two readings; a run that is made of others takes nothing over that does not add up. */
+static void what_rotted_does_not_become_part_of_a_merged_run(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct history h;
+    struct store_disk *disk;
+    assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
+    begin(&h, disk);
+    next_generation(&h);
+    written_generations(&h, TIER_RUNS);
+    struct ledger_view *v = ledger_index_pin(&h.r.l->index);
+    ((uint8_t *)v->runs[1]->bytes)[INDEX_RUN_HEADER + 5] ^= 0x10;
+    ledger_view_unpin(v);
+    assert_int_equal(ledger_checkpoint_merge_all(h.r.l), ERR_CORRUPT);
+    assert_runs(&h, TIER_RUNS);
+    end(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -222,6 +286,8 @@ int main(void)
         cmocka_unit_test(opening_leaves_three_generations_to_the_checkpointer),
         cmocka_unit_test(a_checkpoint_that_failed_is_written_once),
         cmocka_unit_test(a_merge_that_failed_hides_nothing_and_is_done_again),
+        cmocka_unit_test(a_bit_that_rotted_in_an_index_run_is_found_wherever_it_is),
+        cmocka_unit_test(what_rotted_does_not_become_part_of_a_merged_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
