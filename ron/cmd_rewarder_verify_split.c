@@ -63,36 +63,36 @@ static void read_weights(struct verify_run *r)
     }
 }
 
-/* The remainder beside its row: sorting then reads one array instead of jumping about in the table. */
-struct claimant {
-    u128 remainder;
-    const struct verify_row *row;
-};
-
-static int by_remainder(const void *a, const void *b)
+static int by_remainder(const struct verify_row *x, const struct verify_row *y)
 {
-    const struct claimant *x = a, *y = b;
     if (x->remainder != y->remainder)
         return x->remainder > y->remainder ? -1 : 1;
-    return str_cmp(x->row->account, y->row->account);
+    return str_cmp(x->account, y->account);
 }
 
+/* The table says who comes when. Put there, each must come after the one before it: nothing has to be sorted to see that. */
 static int check_largest_remainder(struct cmd_ctx *ctx, struct verify_run *r, u128 left)
 {
-    struct claimant *order = malloc((r->rows + 1) * sizeof *order);
+    const struct verify_row **order = calloc(r->rows + 1, sizeof *order);
     uint64_t n = 0;
-    for (uint64_t i = 0; order && i < r->rows; i++)
-        if (r->row[i].score)
-            order[n++] = (struct claimant){r->row[i].remainder, &r->row[i]};
+    bool holds = true;
     if (!order)
         return cmd_fail(ctx, VERIFY_UNREADABLE, "out of memory");
-    qsort(order, n, sizeof *order, by_remainder);
-    int status = CMD_OK;
-    for (uint64_t i = 0; i < n && status == CMD_OK; i++)
-        if (order[i].row->rank != i + 1 || order[i].row->rounded != order[i].row->floor + (i < left))
-            status = verify_mismatch(ctx, "a row was not rounded by the largest remainder");
+    for (uint64_t i = 0; i < r->rows; i++)
+        n += r->row[i].score != 0;
+    for (uint64_t i = 0; i < r->rows && holds; i++) {
+        const struct verify_row *row = &r->row[i];
+        if (!row->score)
+            continue;
+        holds = row->rank >= 1 && row->rank <= n && !order[row->rank - 1];
+        if (holds)
+            order[row->rank - 1] = row;
+    }
+    for (uint64_t i = 0; i < n && holds; i++)
+        holds = (i == 0 || by_remainder(order[i - 1], order[i]) < 0) &&
+                order[i]->rounded == order[i]->floor + (i < left);
     free(order);
-    return status;
+    return holds ? CMD_OK : verify_mismatch(ctx, "a row was not rounded by the largest remainder");
 }
 
 /* Whether s/(2a+1) of x is served before that of y: compares continued fractions, so nothing overflows. */
