@@ -39,10 +39,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     CHECK(store_file_replace(disk, "/d/00000007.idx", bytes_of(p, n)) == ERR_OK);
     CHECK(mailbox_shard_init(s, 3, &rules, 1, now, group) == ERR_OK);
     struct mailbox_idx_place at = {disk, "/d", instance, 3};
-    uint8_t half[16];
+    struct mailbox_rec found;
     mailbox_replay_begin(s);
     enum err e = mailbox_idx_load(&at, 7, s, NULL, now.wall_ms, &x);
-    if (mailbox_idx_find(&at, 7, n > 300 ? le32_get(p + 260) : 0, half) == ERR_NO_MEMORY)
+    if (mailbox_idx_find(&at, 7, n > 300 ? le32_get(p + 260) : 0, &found) == ERR_NO_MEMORY)
         abort();
     if (e == ERR_OK && mailbox_replay_end(s, now) == ERR_OK)
         mailbox_shard_check(s);
