@@ -34,7 +34,7 @@ static void any_bytes(const uint8_t *data, size_t size)
     buf_init(&rows, 1 << 20);
     const char *why = read_all(&c, (struct str){(const char *)data, size}, &rows, &column);
     CHECK(c.line <= size + 1 && c.rows < c.line + (c.line == 0));
-    const uint8_t *p = rows.p, *end = rows.p + rows.n;
+    const uint8_t *p = rows.p, *end = rows.n ? rows.p + rows.n : rows.p; /* nothing put: nowhere */
     for (uint64_t i = 0; !why && i < c.rows; i++) {
         uint8_t account[REWARDER_ACCOUNT_MAX];
         uint64_t usage[REWARDER_DIMS_MAX];
