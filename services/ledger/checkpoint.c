@@ -264,6 +264,7 @@ enum err ledger_checkpoint_write(struct ledger *l, struct ledger_gen_log *log)
     struct ledger_group_row g;
     struct core_place end = {0};
     CHECK(entries <= ledger_head_seq(l));
+    CHECK(log->gen->first_seq == atomic_load(&l->checkpoint_seq) + 1); /* a manifest covers all before it */
     enum err err = ledger_group_of(l, entries, &g, &group_index);
     if (err == ERR_OK && g.last_seq != entries)
         err = ERR_INTERNAL; /* groups end where generations do */

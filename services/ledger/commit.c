@@ -168,6 +168,9 @@ static enum err write_group(struct group *g) RT_BLOCKS
     enum err err = verify(g);
     if (err != ERR_OK)
         return ledger_enter_safe_mode(l, CAUSE_INVARIANT, "sequence or conservation"), err;
+    for (uint32_t i = 0; i < g->n_jobs; i++)
+        if (g->jobs[i]->own && g->jobs[i]->n_units == 0) /* nothing of an older one is in this group */
+            ledger_log_turn(l, g->jobs[i]->gen);
     if (g->n_entries == 0)
         return ERR_OK;
     g->parts = malloc(g->n_units * sizeof *g->parts);

@@ -139,11 +139,11 @@ struct ledger_gen_log {
     uint32_t recent[1 << GEN_LOG_RECENT_BITS]; /* 1 + place of a key's last value */
 };
 
-enum { ROUND_JOBS_MAX = 256, ROUND_ENTRIES_MAX = 8192, ROUND_EXPIRE_MAX = 256 };
+enum { ROUND_JOBS_MAX = 256, ROUND_ENTRIES_MAX = 8192, ROUND_EXPIRE_MAX = 256, ROUND_OWN_MAX = 2 };
 struct ledger_round {
     struct ledger_job *jobs[ROUND_JOBS_MAX];
     uint32_t n;
-    struct ledger_job *out[ROUND_JOBS_MAX + 1];
+    struct ledger_job *out[ROUND_JOBS_MAX + ROUND_OWN_MAX];
     uint32_t n_out;
     struct ledger_job *refused[ROUND_JOBS_MAX];
     uint32_t n_refused;
@@ -166,11 +166,11 @@ struct ledger {
 
     /* sequencer */
     struct ledger_time time;
-    uint64_t next_seq, gen_number, ended_gen_seq;
+    uint64_t next_seq, gen_number;
     _Atomic uint64_t ledger_ms;      /* last time it took, for everybody */
     _Atomic uint64_t inflight_bytes; /* sequencer adds, committer takes off */
     _Atomic uint32_t frozen_gens;    /* frozen and not yet in a run */
-    _Atomic bool want_gen;           /* checkpointer asks for a new generation */
+    _Atomic bool want_gen;           /* a checkpoint is asked for: the open generation is to end */
 
     struct ledger_round round;
 
@@ -282,7 +282,7 @@ enum ledger_step ledger_prevalidate_step(struct ledger *l, struct ledger_job *jo
 /* For a ledger that asks nobody. True: pass it on; false: it was refused (answer it). */
 bool ledger_prevalidate(struct ledger *l, struct ledger_job *job) RT_BLOCKS;
 
-/* Orders and judges one round; out_jobs (as many as came, plus one for expiries) go to the committer in this order. */
+/* Orders and judges one round; out_jobs (as many as came, plus the ledger's own) go to the committer in this order. */
 void ledger_sequence(struct ledger *l, struct ledger_round *r, uint32_t commit_slots);
 uint64_t ledger_now_ms(struct ledger *l); /* sequencer only */
 /* Room in the journal for what is in flight and a full round? */
@@ -300,6 +300,8 @@ bool ledger_group_takes(const struct ledger *l, struct ledger_group_size *g, con
 /* Committer (or opening): remembers new state values for the generation's state run. */
 void ledger_log_changes(struct ledger *l, struct ledger_gen *gen, const struct ledger_effect *fx,
                         uint32_t n_fx, uint64_t seq_end);
+/* Committer (or a follower): all of the generations before `open` is durable; the one that was being filled is complete. */
+void ledger_log_turn(struct ledger *l, struct ledger_gen *open);
 /* gen_tx is there now: what opening completed and nobody has written goes to the checkpointer. */
 void ledger_gen_logs_hand_over(struct ledger *l);
 

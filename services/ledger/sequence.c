@@ -38,34 +38,35 @@ static void refuse(struct ledger_round *r, struct ledger_job *job, enum err err,
     r->refused[r->n_refused++] = job;
 }
 
-/* The open generation, with room for n more entries; NULL with a reason when there can be none. */
-static struct ledger_gen *gen_for(struct ledger *l, uint32_t n, const char **out_why)
+static struct ledger_gen *open_gen(struct ledger *l)
 {
     struct ledger_view *v = ledger_index_pin(&l->index);
     struct ledger_gen *g = ledger_view_open_gen(v);
     ledger_view_unpin(v); /* the index itself keeps the open one */
-    bool asked = atomic_exchange_explicit(&l->want_gen, false, memory_order_acq_rel) && g != NULL &&
-                 ledger_gen_last_seq(g) >= g->first_seq;
-    if (g != NULL && ledger_gen_room(g) >= n && !asked)
-        return g;
+    return g;
+}
+
+/* Freezes `g` (NULL: there is none yet) and opens the next; NULL when as many wait for the checkpointer as memory may hold. */
+static struct ledger_gen *next_gen(struct ledger *l, const struct ledger_gen *g)
+{
     if (!l->set.amnesia && g != NULL &&
-        atomic_load_explicit(&l->frozen_gens, memory_order_acquire) >= LEDGER_GENS_FROZEN_MAX) {
-        *out_why = "checkpoint";
-        return ledger_gen_room(g) >= n ? g : NULL;
-    }
+        atomic_load_explicit(&l->frozen_gens, memory_order_acquire) >= LEDGER_GENS_FROZEN_MAX)
+        return NULL;
     uint32_t capacity = l->set.checkpoint_entries + CORE_UNIT_ENTRIES_MAX;
     if (l->set.amnesia && capacity < l->set.amnesia_max_entries / 32)
         capacity = (uint32_t)(l->set.amnesia_max_entries / 32);
-    if (ledger_index_open_generation(&l->index, ++l->gen_number, l->next_seq, capacity) != ERR_OK) {
-        *out_why = "checkpoint";
+    if (ledger_index_open_generation(&l->index, ++l->gen_number, l->next_seq, capacity) != ERR_OK)
         return NULL;
-    }
     if (g != NULL)
         atomic_fetch_add_explicit(&l->frozen_gens, 1, memory_order_acq_rel);
-    v = ledger_index_pin(&l->index);
-    g = ledger_view_open_gen(v);
-    ledger_view_unpin(v);
-    return g;
+    return open_gen(l);
+}
+
+/* The open generation, with room for n more entries; NULL when there can be none now. */
+static struct ledger_gen *gen_for(struct ledger *l, uint32_t n)
+{
+    struct ledger_gen *g = open_gen(l);
+    return g != NULL && ledger_gen_room(g) >= n ? g : next_gen(l, g);
 }
 
 static uint64_t job_bytes(const struct ledger_job *job)
@@ -201,16 +202,54 @@ static void judge_job(struct ledger *l, struct ledger_job *job, struct ledger_ge
                               memory_order_release);
 }
 
-/* ---- expiry ---- */
+/* ---- jobs of the ledger's own ---- */
 
-static void expire_answer(struct ledger_job *job)
+static void own_answer(struct ledger_job *job)
 {
     ledger_job_free(job); /* nobody waits */
 }
 
-enum { EXPIRE_BYTES = 1024 }; /* no expire record is longer */
+static const struct ledger_job_ops own_ops = {NULL, own_answer};
 
-static const struct ledger_job_ops expire_ops = {NULL, expire_answer};
+static struct ledger_job *own_job(struct ledger *l)
+{
+    struct ledger_job *job = ledger_job_take(&l->jobs, l);
+    if (job != NULL) {
+        job->ops = &own_ops;
+        job->own = true;
+    }
+    return job;
+}
+
+/*
+ * A checkpoint was asked for: the open generation ends here, with however little is in it. The job that says so has no unit; it comes
+ * to the committer behind the generation's last entry, and there the generation is handed over. NULL: nothing was asked or is to
+ * be written, or it has to wait; then it stays asked for.
+ */
+static struct ledger_job *end_generation(struct ledger *l)
+{
+    if (!atomic_load_explicit(&l->want_gen, memory_order_acquire))
+        return NULL;
+    struct ledger_gen *g = open_gen(l);
+    if (g == NULL || l->set.amnesia) {
+        atomic_store_explicit(&l->want_gen, false, memory_order_release);
+        return NULL;
+    }
+    struct ledger_job *job = own_job(l);
+    if (job == NULL)
+        return NULL;
+    job->gen = ledger_gen_last_seq(g) >= g->first_seq ? next_gen(l, g) : g;
+    if (job->gen == NULL) {
+        ledger_job_free(job);
+        return NULL;
+    }
+    atomic_store_explicit(&l->want_gen, false, memory_order_release);
+    return job;
+}
+
+/* ---- expiry ---- */
+
+enum { EXPIRE_BYTES = 1024 }; /* no expire record is longer */
 
 static bool expire_unit(struct ledger_job *job, struct ledger_job_unit *u, const struct ledger_due *due,
                         uint64_t now_ms)
@@ -242,15 +281,12 @@ static bool expire_unit(struct ledger_job *job, struct ledger_job_unit *u, const
 static struct ledger_job *expire_due(struct ledger *l, uint64_t now_ms)
 {
     struct ledger_due due;
-    const char *why = NULL;
     if (!ledger_state_due(l->state, now_ms, &due) || !journal_has_room(l, EXPIRE_BYTES + GROUP_PADDING))
         return NULL;
-    struct ledger_gen *gen = gen_for(l, ROUND_EXPIRE_MAX, &why);
-    struct ledger_job *job = gen == NULL ? NULL : ledger_job_take(&l->jobs, l);
+    struct ledger_gen *gen = gen_for(l, ROUND_EXPIRE_MAX);
+    struct ledger_job *job = gen == NULL ? NULL : own_job(l);
     if (job == NULL)
         return NULL;
-    job->ops = &expire_ops;
-    job->own = true;
     job->view = ledger_index_pin(&l->index);
     job->units = arena_array(&job->arena, ROUND_EXPIRE_MAX, sizeof *job->units);
     while (job->units != NULL && job->n_units < ROUND_EXPIRE_MAX &&
@@ -291,7 +327,6 @@ static bool room_in_memory(struct ledger *l, uint32_t n)
 static void sequence_job(struct ledger *l, struct ledger_round *r, struct ledger_job *job, uint64_t now_ms,
                          uint32_t *slots)
 {
-    const char *why = NULL;
     if (*slots == 0) {
         if (l->m[LEDGER_M_busy_rejections] != NULL)
             obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "commit"));
@@ -303,7 +338,7 @@ static void sequence_job(struct ledger *l, struct ledger_round *r, struct ledger
     } else if (!journal_has_room(l, job_bytes(job)) || !room_in_memory(l, job->n_entries)) {
         refuse(r, job, ERR_UNAVAILABLE, "disk", "full");
     } else {
-        struct ledger_gen *gen = gen_for(l, job->n_entries, &why);
+        struct ledger_gen *gen = gen_for(l, job->n_entries);
         if (gen == NULL) {
             if (l->m[LEDGER_M_busy_rejections] != NULL)
                 obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_busy_rejections], "checkpoint"));
@@ -316,18 +351,23 @@ static void sequence_job(struct ledger *l, struct ledger_round *r, struct ledger
     }
 }
 
+static void put_own(struct ledger_round *r, struct ledger_job *job, uint32_t *slots)
+{
+    if (job == NULL)
+        return;
+    r->out[r->n_out++] = job;
+    (*slots)--;
+}
+
 void ledger_sequence(struct ledger *l, struct ledger_round *r, uint32_t commit_slots)
 {
     uint64_t now_ms = ledger_now_ms(l), first = l->next_seq;
     r->n_out = r->n_refused = 0;
     ledger_state_recycle(l->state, ledger_head_seq(l));
-    if (commit_slots > 0 && ledger_safe_cause(l) == CAUSE_NONE &&
+    if (ledger_safe_cause(l) == CAUSE_NONE &&
         atomic_load_explicit(&l->phase, memory_order_relaxed) == PHASE_RUNNING) {
-        struct ledger_job *job = expire_due(l, now_ms);
-        if (job != NULL) {
-            r->out[r->n_out++] = job;
-            commit_slots--;
-        }
+        put_own(r, commit_slots > 0 ? end_generation(l) : NULL, &commit_slots);
+        put_own(r, commit_slots > 0 ? expire_due(l, now_ms) : NULL, &commit_slots);
     }
     if (r->n > 1)
         qsort(r->jobs, r->n, sizeof r->jobs[0], job_order);

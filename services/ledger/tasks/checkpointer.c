@@ -5,23 +5,39 @@
 #include "services/ledger/service.h"
 #include "svc/background.h"
 
-enum { RETRY_MS = 1000 };
+enum { RETRY_MS = 1000, SAFE_MODE_MS = 50 };
 
+/* In safe mode nothing is written; an operator's ends, and then what is complete is still to be. False: told to stop meanwhile. */
+static bool writes_are_on(struct rt_task *self, const struct ledger *l) RT_BLOCKS
+{
+    while (ledger_safe_cause(l) != CAUSE_NONE)
+        if (rt_task_stopping(self) || rt_task_sleep(self, deadline_in_ms(SAFE_MODE_MS)) != ERR_OK)
+            return false;
+    return true;
+}
+
+/*
+ * A generation that cannot be written is given up only when the service ends: the journal has it all, and opening reads it there. None
+ * is written behind one that was given up, because a manifest must not cover what no run holds.
+ */
 static void write_one(struct rt_task *self, struct ledger *l, struct ledger_gen_log *log) RT_BLOCKS
 {
     const struct clock *c = l->deps.clock;
     int64_t began = c->mono_ns(c->ctx);
     uint64_t entries = ledger_gen_last_seq(log->gen);
     for (;;) {
-        enum err err = ledger_safe_cause(l) == CAUSE_NONE ? ledger_checkpoint_write(l, log) : ERR_SAFE_MODE;
+        if (log->gen->first_seq != atomic_load(&l->checkpoint_seq) + 1 || !writes_are_on(self, l)) {
+            ledger_gen_log_free(log);
+            return;
+        }
+        enum err err = ledger_checkpoint_write(l, log);
         if (err == ERR_OK)
             break;
         atomic_store(&l->checkpoint_failing, true);
         obs_counter_inc(ledger_m_counter(l, LEDGER_M_checkpoint_fail));
         obs_log(l->deps.log, OBS_WARN, "checkpoint_failed", OBS_ERR(err), OBS_END);
-        if (rt_task_stopping(self) || err == ERR_SAFE_MODE ||
-            rt_task_sleep(self, deadline_in_ms(RETRY_MS)) != ERR_OK) {
-            ledger_gen_log_free(log); /* the journal has it all; opening will rebuild */
+        if (rt_task_stopping(self) || rt_task_sleep(self, deadline_in_ms(RETRY_MS)) != ERR_OK) {
+            ledger_gen_log_free(log);
             return;
         }
     }
@@ -75,7 +91,7 @@ enum err ledger_checkpointer_run(struct rt_task *self, void *arg)
         } else if (err == ERR_EMPTY) {
             merging = merge_some(l);
         } else if (err == ERR_TIMEOUT) {
-            /* Old enough? Then the sequencer opens a new generation with the next job. */
+            /* Old enough? Then the sequencer ends the open generation. */
             if (!l->set.amnesia && now - asked_ns > l->set.checkpoint_interval_ms * 1000000 &&
                 ledger_head_seq(l) > atomic_load(&l->checkpoint_seq)) {
                 atomic_store(&l->want_gen, true);
@@ -88,7 +104,8 @@ enum err ledger_checkpointer_run(struct rt_task *self, void *arg)
     /* The committer has ended: what is left is complete. A last checkpoint makes the next start short. */
     if (!rt_task_canceled(self) && !l->set.amnesia && l->gen_log_last != NULL &&
         ledger_safe_cause(l) == CAUSE_NONE &&
-        ledger_gen_last_seq(l->gen_log_last->gen) == ledger_head_seq(l)) {
+        ledger_gen_last_seq(l->gen_log_last->gen) == ledger_head_seq(l) &&
+        ledger_gen_last_seq(l->gen_log_last->gen) >= l->gen_log_last->gen->first_seq) {
         struct ledger_gen_log *log = l->gen_log_last;
         l->gen_log_last = NULL;
         write_one(self, l, log);

@@ -2,7 +2,8 @@
  * Sequencer, commit_tx, committer and the drain: the real task loops over the real channels and supervisor, with rules and disk
  * replaced by the least that can be wrong. Whatever the order of steps: every job is answered exactly once, seqs are committed in
  * order without gap, a refused job takes none, a failed flush commits nothing after it, and everything is joined. A sequencer that
- * fails with groups in flight is followed by one that goes on exactly behind them.
+ * fails with groups in flight is followed by one that goes on exactly behind them. A generation that ends is handed over when all of
+ * it is durable, and before anything behind it is.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,10 @@ enum { JOBS = 3 };
 static struct shop {
     struct ledger *l;
     struct ledger_service service;
-    struct ledger_job job[JOBS];
+    struct ledger_job job[JOBS], turn; /* turn: ends a generation behind the first entry */
     unsigned n_jobs, answered[JOBS];
     uint64_t committed, fails_at; /* the commit that fails, counted from 1; 0: none */
-    unsigned commits, resets;
+    unsigned commits, resets, turns, turned;
     struct os_a64 device; /* a flush takes its time: others run meanwhile */
 } * shop;
 
@@ -110,6 +111,13 @@ bool ledger_group_takes(const struct ledger *l, struct ledger_group_size *g, con
 void ledger_sequence(struct ledger *l, struct ledger_round *r, uint32_t slots)
 {
     r->n_out = r->n_refused = 0;
+    if (l->next_seq > 1 && slots > 0 && atomic_exchange(&l->want_gen, false)) {
+        shop->turn =
+            (struct ledger_job){.magic = LEDGER_JOB_MAGIC, .own = true, .tree_size = l->next_seq - 1};
+        r->out[r->n_out++] = &shop->turn;
+        shop->turns++;
+        slots--;
+    }
     for (uint32_t i = 0; i < r->n; i++) {
         struct ledger_job *job = r->jobs[i];
         if (slots == 0 || ledger_safe_cause(l) != CAUSE_NONE) {
@@ -127,6 +135,14 @@ void ledger_sequence(struct ledger *l, struct ledger_round *r, uint32_t slots)
 
 enum err ledger_commit(struct ledger *l, struct ledger_job *const *jobs, uint32_t n)
 {
+    if (jobs[0]->own) { /* alone in its group */
+        if (ledger_safe_cause(l) != CAUSE_NONE)
+            return ERR_SAFE_MODE;
+        CHECK(n == 1 &&
+              shop->committed == jobs[0]->tree_size); /* all of it is durable, and nothing behind it */
+        shop->turned++;
+        return ERR_OK;
+    }
     if (ledger_safe_cause(l) != CAUSE_NONE) {
         atomic_fetch_sub(&l->inflight_bytes, n);
         return ERR_SAFE_MODE;
@@ -149,6 +165,8 @@ enum err ledger_commit(struct ledger *l, struct ledger_job *const *jobs, uint32_
 void ledger_answer(struct ledger *l, struct ledger_job *job)
 {
     (void)l;
+    if (job == &shop->turn)
+        return; /* nobody waits */
     size_t i = (size_t)(job - shop->job);
     CHECK(i < shop->n_jobs && shop->answered[i]++ == 0);
     if (job->err == ERR_OK)
@@ -169,7 +187,7 @@ static void close_commit(void *ctx)
 
 RT_BLOCKS
 static void run_shop(unsigned n_jobs, size_t commit_slots, uint64_t fails_at, bool second_signal,
-                     bool sequencer_fails)
+                     bool sequencer_fails, bool generation_ends)
 {
     struct shop *s = shop = os_alloc(sizeof *s);
     struct ledger *l = os_alloc(sizeof *l);
@@ -182,6 +200,7 @@ static void run_shop(unsigned n_jobs, size_t commit_slots, uint64_t fails_at, bo
     l->deps.clock = &model_clock;
     l->next_seq = 1;
     l->set.q_commit = (uint32_t)commit_slots;
+    atomic_store(&l->want_gen, generation_ends);
     l->preval = rt_chan_create(
         &(struct rt_chan_spec){.name = "preval", .capacity = JOBS, .policy = RT_DROP_OLDEST});
     l->commit = rt_chan_create(&(struct rt_chan_spec){.name = "commit", .capacity = commit_slots});
@@ -232,7 +251,8 @@ static void run_shop(unsigned n_jobs, size_t commit_slots, uint64_t fails_at, bo
         CHECK(s->committed == fails_at - 1); /* nothing after the failed flush */
     if (fails_at == 0)
         CHECK(s->resets == 0); /* nothing ahead was lost */
-    model_cover(busy != 0 ? 1 : 0);
+    CHECK(s->turned == s->turns || fails_at != 0 || second_signal);
+    model_cover(generation_ends ? s->turned : busy != 0 ? 1 : 0);
     rt_chan_destroy(l->preval, NULL, NULL);
     rt_chan_destroy(l->commit, NULL, NULL);
     rt_chan_destroy(l->late, NULL, NULL);
@@ -244,31 +264,38 @@ static void run_shop(unsigned n_jobs, size_t commit_slots, uint64_t fails_at, bo
 RT_BLOCKS
 static void a_full_commit_queue_refuses_before_a_seq_and_the_drain_answers_everybody(void)
 {
-    run_shop(2, 1, 0, false, false);
+    run_shop(2, 1, 0, false, false, false);
 }
 
 RT_BLOCKS
 static void with_room_for_all_the_drain_commits_all_in_order(void)
 {
-    run_shop(2, 2, 0, false, false);
+    run_shop(2, 2, 0, false, false, false);
 }
 
 RT_BLOCKS
 static void after_a_failed_flush_nothing_is_committed_and_everybody_is_answered(void)
 {
-    run_shop(2, 2, 2, false, false);
+    run_shop(2, 2, 2, false, false, false);
 }
 
 RT_BLOCKS
 static void a_drain_without_time_answers_everybody_exactly_once(void)
 {
-    run_shop(2, 2, 0, true, false);
+    run_shop(2, 2, 0, true, false, false);
 }
 
 RT_BLOCKS
 static void a_sequencer_that_fails_with_groups_in_flight_is_followed_without_gap_or_repeat(void)
 {
-    run_shop(JOBS, JOBS, 0, false, true);
+    run_shop(JOBS, JOBS, 0, false, true, false);
+}
+
+/* Whether it was asked for before, between or behind the jobs. */
+RT_BLOCKS
+static void a_generation_that_ends_is_handed_over_behind_its_last_entry(void)
+{
+    run_shop(2, JOBS, 0, false, false, true);
 }
 
 int main(int argc, char **argv)
@@ -294,6 +321,10 @@ int main(int argc, char **argv)
          .body = a_sequencer_that_fails_with_groups_in_flight_is_followed_without_gap_or_repeat,
          .preemptions = 1,
          .covers = 1},
+        {.name = "a_generation_that_ends_is_handed_over_behind_its_last_entry",
+         .body = a_generation_that_ends_is_handed_over_behind_its_last_entry,
+         .preemptions = 1,
+         .covers = 2},
     };
     return model_main(argc, argv, models, sizeof models / sizeof models[0]);
 }

@@ -27,28 +27,12 @@ static void end(struct history *h) RT_BLOCKS
     store_disk_destroy(h->r.disk);
 }
 
-static struct rig_outcome mint(struct history *h, unsigned i) RT_BLOCKS
-{
-    char id[16];
-    struct rig_outcome out;
-    snprintf(id, sizeof id, "m%u", i);
-    struct core_entry e = {.id = str_from_c(id),
-                           .ts = 1 + i,
-                           .kind = CORE_MINT,
-                           .account = str_from_c(id),
-                           .asset = STR("ron"),
-                           .amount = {1}};
-    struct core_unit u = {str_from_c(id), {NULL, 0}, 0, &e, 1};
-    rig_one(&h->r, &u, &out);
-    return out;
-}
-
 /* The generation before is complete, and waits in gen_tx. */
 static void next_generation(struct history *h) RT_BLOCKS
 {
     atomic_store(&h->r.l->want_gen, true);
-    assert_int_equal(mint(h, h->sent++).verdict, VERDICT_COMMITTED);
-    assert_int_equal(mint(h, h->sent++).verdict, VERDICT_COMMITTED);
+    assert_int_equal(rig_mint(&h->r, h->sent++).verdict, VERDICT_COMMITTED);
+    assert_int_equal(rig_mint(&h->r, h->sent++).verdict, VERDICT_COMMITTED);
     assert_int_equal(store_sink_prepare(h->r.l->sink), ERR_OK);
 }
 
@@ -87,7 +71,7 @@ static void assert_survives(struct history *h) RT_BLOCKS
     ledger_state_digest(h->r.l->state, &after);
     assert_true(sha256_eq(&before, &after));
     for (unsigned i = 0; i < h->sent; i++)
-        assert_int_equal(mint(h, i).verdict, VERDICT_DUPLICATE);
+        assert_int_equal(rig_mint(&h->r, i).verdict, VERDICT_DUPLICATE);
 }
 
 /* After one slice, after two ... until the merge is over before the next generation comes. */
@@ -134,7 +118,7 @@ static void opening_leaves_three_generations_to_the_checkpointer(void **state) R
         unsigned per =
             h.r.set.checkpoint_entries + h.r.set.commit_max_entries; /* what a replayed one holds */
         while (h.sent < complete * per + 1) {
-            if (mint(&h, h.sent).verdict == VERDICT_COMMITTED)
+            if (rig_mint(&h.r, h.sent).verdict == VERDICT_COMMITTED)
                 h.sent++;
             else /* three are frozen */
                 assert_int_equal(rig_checkpoint(&h.r), ERR_OK);
@@ -205,7 +189,7 @@ static void a_merge_that_failed_hides_nothing_and_is_done_again(void **state) RT
         fired = store_disk_faulty_fired(disk);
         store_disk_faulty_plan(disk, &none);
         for (unsigned i = 0; i < h.sent; i++)
-            assert_int_equal(mint(&h, i).verdict, VERDICT_DUPLICATE);
+            assert_int_equal(rig_mint(&h.r, i).verdict, VERDICT_DUPLICATE);
         if (err != ERR_OK)
             assert_int_equal(ledger_checkpoint_merge_all(h.r.l), ERR_OK);
         written_generations(&h, 1);
