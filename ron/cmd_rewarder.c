@@ -36,11 +36,14 @@ static const struct cmd_flag verify_flags[] = {
     {"inputs", CMD_VALUE, "FILE", "prove that this snapshot is what was used"},
     {"key", CMD_VALUE, "PUB.pem", "the key that must have signed (default: pub.pem in the directory)"},
     {"ledger", CMD_VALUE, "URL", "compare every leaf with its entry in this ledger"},
+    {"commitment", CMD_SWITCH, NULL,
+     "only sums, tree, manifest and signature: not who should have got what"},
     {NULL, CMD_SWITCH, NULL, NULL}};
-static const struct cmd_flag proof_flags[] = {{"run", CMD_VALUE, "run.json", "the manifest"},
-                                              {"key", CMD_VALUE, "PUB.pem", "the key that signed it"},
-                                              {"sig", CMD_VALUE, "FILE", "the signature of the manifest"},
-                                              {NULL, CMD_SWITCH, NULL, NULL}};
+static const struct cmd_flag proof_flags[] = {
+    {"run", CMD_VALUE, "run.json", "the manifest"},
+    {"key", CMD_VALUE, "PUB.pem", "the key that signed it"},
+    {"sig", CMD_VALUE, "FILE", "its signature (default: sigs/ beside the manifest)"},
+    {NULL, CMD_SWITCH, NULL, NULL}};
 
 static const struct cmd_flag fsck_flags[] = {
     {"repair", CMD_SWITCH, NULL,

@@ -13,7 +13,7 @@
 #include "ron/cmd_rewarder_verify.h"
 #include "ron/progress.h"
 
-enum { FILE_MAX = 1 << 30, DUST = 2, SHOW_EVERY = 4096 };
+enum { FILE_MAX = 1 << 30, SHOW_EVERY = 4096 };
 
 struct inputs {
     const struct verify_run *run;
@@ -63,11 +63,12 @@ static bool row_fits(struct inputs *in, const json_t *row)
     struct str account = {json_string_value(first), json_string_length(first)};
     const struct verify_row *w =
         account.p ? bsearch(&account, r->row, r->rows, sizeof *r->row, by_account) : NULL;
-    if (!w || (w->flags & DUST) || in->seen[w - r->row] || json_array_size(row) != 1 + (size_t)r->dims)
+    if (!w || (w->flags & VERIFY_DUST) || in->seen[w - r->row] ||
+        json_array_size(row) != 1 + (size_t)r->dims)
         return false;
     for (unsigned i = 0; i < r->dims; i++) {
         const json_t *v = json_array_get(row, i + 1);
-        if (!json_is_integer(v) || (uint64_t)json_integer_value(v) != w->usage[in->column[i]])
+        if (!json_is_integer(v) || (uint64_t)json_integer_value(v) != verify_usage(w, in->column[i]))
             return false;
     }
     in->seen[w - r->row] = true;
@@ -113,7 +114,7 @@ int verify_inputs(struct cmd_ctx *ctx, const struct verify_run *r, const char *p
     }
     progress_begin(&in.shown, ctx, "comparing the inputs");
     for (uint64_t i = 0; i < r->rows; i++)
-        expect += !(r->row[i].flags & DUST);
+        expect += !(r->row[i].flags & VERIFY_DUST);
     json_t *head = json_loadb((const char *)text.p, text.n, JSON_DISABLE_EOF_CHECK, &why);
     const json_t *rows = json_object_get(head, "rows");
     bool heading = heading_fits(head, r), dims = heading && dims_fit(&in, json_object_get(head, "dims"));

@@ -43,7 +43,7 @@ static uint64_t next_leaf(const struct verify_run *r, uint64_t row)
 {
     do
         row++;
-    while (row < r->rows && !(r->row[row].flags & VERIFY_LEAF));
+    while (row < r->rows && !r->row[row].amount);
     return row;
 }
 

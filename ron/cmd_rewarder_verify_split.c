@@ -43,24 +43,35 @@ static uint64_t gcd(uint64_t a, uint64_t b)
     return b ? gcd(b, a % b) : a;
 }
 
-static void read_weights(struct verify_run *r)
+enum { FRACTION_MAX = 1000000000 };
+
+/* False: these cannot be the weights of a policy. */
+static bool read_weights(struct verify_run *r)
 {
     const json_t *list = json_object_get(json_object_get(r->root, "policy"), "weights"), *w;
     u128 lcm = 1;
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)list, i, w)
     {
-        uint64_t den = (uint64_t)json_integer_value(json_object_get(w, "den"));
+        uint64_t den = (uint64_t)json_integer_value(json_object_get(w, "den")),
+                 num = (uint64_t)json_integer_value(json_object_get(w, "num"));
+        if (den < 1 || den > FRACTION_MAX || num > FRACTION_MAX)
+            return false;
         lcm = lcm / gcd((uint64_t)(lcm % den), den) * den;
+        if (lcm >> 96)
+            return false; /* then some W is above 2^64, whatever its num */
     }
     json_array_foreach((json_t *)(uintptr_t)list, i, w)
     {
         u128 den = (u128)json_integer_value(json_object_get(w, "den")),
-             num = (u128)json_integer_value(json_object_get(w, "num"));
+             num = (u128)json_integer_value(json_object_get(w, "num")), scale = lcm / den * num;
+        if (scale >> 64)
+            return false;
         for (unsigned d = 0; d < r->dims; d++)
             if (!strcmp(r->dim[d], verify_text(w, "dim")))
-                r->weight[d] = (uint64_t)(lcm / den * num);
+                r->weight[d] = (uint64_t)scale;
     }
+    return true;
 }
 
 static int by_remainder(const struct verify_row *x, const struct verify_row *y)
@@ -137,62 +148,86 @@ static int check_webster(struct cmd_ctx *ctx, const struct verify_run *r)
     return CMD_OK;
 }
 
-static int check_amounts(struct cmd_ctx *ctx, const struct verify_run *r, u128 *out_dust)
+/* Caps, minimums and where the dust went; the sums were checked before. */
+static void check_amounts(struct verify_run *r, struct verify_part *p)
 {
     const json_t *policy = json_object_get(r->root, "policy");
-    u128 min = verify_amount(policy, "min_payout"), max = verify_amount(policy, "max_payout"), sum = 0;
+    u128 min = verify_amount(policy, "min_payout"), max = verify_amount(policy, "max_payout");
     bool has_max = json_object_get(policy, "max_payout") != NULL;
-    *out_dust = 0;
-    for (uint64_t i = 0; i < r->rows; i++) {
+    const char *dust = verify_text(policy, "dust_account");
+    for (uint64_t i = p->from; i < p->to && !p->wrong; i++) {
         const struct verify_row *w = &r->row[i];
-        if (i && str_cmp(r->row[i - 1].account, w->account) >= 0)
-            return verify_mismatch(ctx, "accounts do not ascend");
-        if (__builtin_add_overflow(sum, w->amount, &sum))
-            return verify_mismatch(ctx, "the amounts overflow");
-        if (w->flags & 2) {
-            *out_dust = w->amount;
-            if (!str_eq_c(w->account, verify_text(policy, "dust_account")))
-                return verify_mismatch(ctx, "the dust row is not the policy's dust account");
-            continue;
-        }
         u128 want = has_max && w->rounded > max ? max : w->rounded < min ? 0 : w->rounded;
-        if (w->amount != want)
-            return verify_mismatch(ctx, "a cap or minimum was not applied as the policy says");
+        if (w->flags & VERIFY_DUST)
+            p->wrong = str_eq_c(w->account, dust) ? NULL : "the dust row is not the policy's dust account";
+        else if (w->amount != want)
+            p->wrong = "a cap or minimum was not applied as the policy says";
     }
-    return sum == r->pool ? CMD_OK : verify_mismatch(ctx, "payouts and dust do not add up to the pool");
+}
+
+static void score(struct verify_run *r, struct verify_part *p)
+{
+    for (uint64_t i = p->from; i < p->to; i++) {
+        struct verify_row *w = &r->row[i];
+        w->score = w->floor = w->remainder = 0;
+        for (unsigned d = 0; d < r->dims && !(w->flags & VERIFY_DUST); d++)
+            if (__builtin_add_overflow(w->score, (u128)verify_usage(w, d) * r->weight[d], &w->score))
+                p->wrong = "the scores overflow";
+        if (__builtin_add_overflow(p->scores, w->score, &p->scores))
+            p->wrong = "the scores overflow";
+    }
+}
+
+static void share(struct verify_run *r, struct verify_part *p)
+{
+    bool down = !strcmp(verify_text(json_object_get(r->root, "policy"), "rounding"), "floor");
+    for (uint64_t i = p->from; i < p->to; i++) {
+        struct verify_row *w = &r->row[i];
+        if (w->flags & VERIFY_DUST)
+            continue;
+        divide(r->pool, w->score, r->total, &w->floor, &w->remainder);
+        p->floors += w->floor; /* at most the pool, all together */
+        if (__builtin_add_overflow(p->rounded, w->rounded, &p->rounded))
+            p->wrong = "the rounded shares overflow";
+        else if (down && w->rounded != w->floor)
+            p->wrong = "a row was not rounded down";
+    }
+}
+
+static int check_rounding(struct cmd_ctx *ctx, struct verify_run *r)
+{
+    const char *rounding = verify_text(json_object_get(r->root, "policy"), "rounding"),
+               *wrong = verify_each(r, share, NULL);
+    u128 floors = 0, rounded = 0;
+    if (wrong)
+        return verify_mismatch(ctx, wrong);
+    for (uint64_t i = 0; i < r->parts; i++) {
+        floors += r->part[i].floors;
+        if (__builtin_add_overflow(rounded, r->part[i].rounded, &rounded))
+            return verify_mismatch(ctx, "the rounded shares overflow");
+    }
+    if (!strcmp(rounding, "largest_remainder"))
+        return check_largest_remainder(ctx, r, r->pool - floors);
+    if (!strcmp(rounding, "webster"))
+        return rounded == r->pool ? check_webster(ctx, r)
+                                  : verify_mismatch(ctx, "the rounded shares do not add up to the pool");
+    return strcmp(rounding, "floor") ? verify_mismatch(ctx, "a rounding that nobody knows") : CMD_OK;
 }
 
 int verify_split(struct cmd_ctx *ctx, struct verify_run *r)
 {
-    const char *rounding = verify_text(json_object_get(r->root, "policy"), "rounding");
-    u128 total = 0, floors = 0, rounded = 0, dust;
-    read_weights(r);
-    for (uint64_t i = 0; i < r->rows; i++) {
-        struct verify_row *w = &r->row[i];
-        if (w->flags & 2)
-            continue;
-        for (unsigned d = 0; d < r->dims; d++)
-            w->score += (u128)w->usage[d] * r->weight[d];
-        if (__builtin_add_overflow(total, w->score, &total))
-            return verify_mismatch(ctx, "the scores overflow");
-    }
+    u128 total = 0;
+    bool overflow = false;
+    if (!read_weights(r))
+        return verify_mismatch(ctx, "the weights in run.json are not those of a policy");
+    const char *wrong = verify_each(r, score, NULL);
+    for (uint64_t i = 0; i < r->parts; i++)
+        overflow = __builtin_add_overflow(total, r->part[i].scores, &total) || overflow;
+    if (wrong || overflow)
+        return verify_mismatch(ctx, "the scores overflow");
     if (total != r->total)
         return verify_mismatch(ctx, "the scores do not add up to score_total");
-    for (uint64_t i = 0; i < r->rows && total; i++) {
-        struct verify_row *w = &r->row[i];
-        if (w->flags & 2)
-            continue;
-        divide(r->pool, w->score, total, &w->floor, &w->remainder);
-        floors += w->floor;
-        rounded += w->rounded;
-        if (!strcmp(rounding, "floor") && w->rounded != w->floor)
-            return verify_mismatch(ctx, "a row was not rounded down");
-    }
-    int status = CMD_OK;
-    if (total && !strcmp(rounding, "largest_remainder"))
-        status = check_largest_remainder(ctx, r, r->pool - floors);
-    else if (total && !strcmp(rounding, "webster"))
-        status = rounded == r->pool ? check_webster(ctx, r)
-                                    : verify_mismatch(ctx, "the rounded shares do not add up to the pool");
-    return status == CMD_OK ? check_amounts(ctx, r, &dust) : status;
+    int status = total ? check_rounding(ctx, r) : CMD_OK;
+    wrong = status == CMD_OK ? verify_each(r, check_amounts, NULL) : NULL;
+    return wrong ? verify_mismatch(ctx, wrong) : status;
 }

@@ -1,11 +1,9 @@
-/* `ron rewarder verify`: what run.json says about the table as a whole, added up again, and the key of the run derived again. */
+/* `ron rewarder verify`: the sums of the table, what run.json says about the table as a whole, added up again, and the key of the run derived again. */
 #include <string.h>
 
 #include "base/money.h"
 #include "base/sha256.h"
 #include "ron/cmd_rewarder_verify.h"
-
-enum { DUST = 2 };
 
 static void put_text(struct sha256_ctx *h, const char *text)
 {
@@ -50,25 +48,50 @@ static bool dims_fit(const struct verify_run *r, const json_t *dims)
     return ok;
 }
 
-int verify_totals(struct cmd_ctx *ctx, const struct verify_run *r)
+/* Sums of a part cannot be told from others' that wrapped around, so each addition is watched. */
+static void add_up(struct verify_run *r, struct verify_part *p)
+{
+    for (uint64_t i = p->from; i < p->to && !p->wrong; i++) {
+        const struct verify_row *w = &r->row[i];
+        bool is_dust = w->flags & VERIFY_DUST;
+        if (i && str_cmp(r->row[i - 1].account, w->account) >= 0)
+            p->wrong = "accounts do not ascend";
+        else if (__builtin_add_overflow(is_dust ? p->dust : p->payouts, w->amount,
+                                        is_dust ? &p->dust : &p->payouts))
+            p->wrong = "the amounts overflow";
+        p->dust_rows += is_dust;
+        p->paid += !is_dust && w->amount > 0;
+        p->unpaid += !is_dust && !w->amount;
+    }
+}
+
+int verify_totals(struct cmd_ctx *ctx, struct verify_run *r)
 {
     const json_t *totals = json_object_get(r->root, "totals"), *inputs = json_object_get(r->root, "inputs");
-    u128 payouts = 0, dust = 0;
-    uint64_t rows = 0, paid = 0;
-    for (uint64_t i = 0; i < r->rows; i++) { /* the split was checked: nothing overflows */
-        bool is_dust = r->row[i].flags & DUST;
-        dust += is_dust ? r->row[i].amount : 0;
-        payouts += is_dust ? 0 : r->row[i].amount;
-        rows += !is_dust;
-        paid += !is_dust && r->row[i].amount > 0;
+    const char *wrong = verify_each(r, add_up, NULL);
+    u128 payouts = 0, dust = 0, sum;
+    uint64_t paid = 0, unpaid = 0, dust_rows = 0;
+    bool overflow = false;
+    for (uint64_t i = 0; i < r->parts; i++) {
+        const struct verify_part *p = &r->part[i];
+        overflow = __builtin_add_overflow(payouts, p->payouts, &payouts) ||
+                   __builtin_add_overflow(dust, p->dust, &dust) || overflow;
+        paid += p->paid;
+        unpaid += p->unpaid;
+        dust_rows += p->dust_rows;
     }
+    overflow = __builtin_add_overflow(payouts, dust, &sum) || overflow;
+    if (wrong || overflow)
+        return verify_mismatch(ctx, wrong ? wrong : "the amounts overflow");
+    if (sum != r->pool || dust_rows > 1)
+        return verify_mismatch(ctx, "payouts and dust do not add up to the pool");
     if (!key_fits(r))
         return verify_mismatch(ctx, "run_key is not that of this tenant, epoch, policy and inputs");
     if (verify_amount(totals, "score") != r->total || verify_amount(totals, "payouts") != payouts ||
         verify_amount(totals, "dust") != dust || !count_fits(totals, "paid", paid) ||
-        !count_fits(totals, "unpaid", rows - paid))
+        !count_fits(totals, "unpaid", unpaid))
         return verify_mismatch(ctx, "the totals of the manifest are not those of the table");
-    if (!count_fits(inputs, "rows", rows) || !dims_fit(r, json_object_get(inputs, "dims")))
+    if (!count_fits(inputs, "rows", paid + unpaid) || !dims_fit(r, json_object_get(inputs, "dims")))
         return verify_mismatch(ctx, "rows or dimensions of the manifest are not those of the table");
     return CMD_OK;
 }
