@@ -279,16 +279,3 @@ bool rewarder_keys_signed(struct rewarder_keys *k, const char *kid, struct bytes
         ed25519_key_destroy(key);
     return ok;
 }
-
-/* ---- the ledger ---- */
-
-enum err rewarder_ledger_open(const char *url, const char *token, struct ledger_client **out)
-{
-    return ledger_client_open(&(struct ledger_client_conf){.url = url, .token = token, .inflight_max = 256},
-                              out);
-}
-
-enum err rewarder_ledger_add_task(struct svc *s, struct ledger_client *client)
-{
-    return svc_add_task(s, "ledger_io", ledger_client_io_run, client);
-}

@@ -62,7 +62,4 @@ size_t rewarder_keys_list(struct rewarder_keys *k, struct rewarder_public out[RE
 bool rewarder_keys_signed(struct rewarder_keys *k, const char *kid, struct bytes message,
                           const uint8_t signature[64]);
 
-NODISCARD enum err rewarder_ledger_open(const char *url, const char *token, struct ledger_client **out);
-NODISCARD enum err rewarder_ledger_add_task(struct svc *s, struct ledger_client *client);
-
 #endif

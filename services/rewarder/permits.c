@@ -40,11 +40,35 @@ enum err rewarder_permits_take(struct rewarder_permits *p, struct deadline by)
 {
     void *one;
     enum err e = rt_chan_recv(p->free, by, &one);
-    return e == ERR_CLOSED ? ERR_CANCELED : e;
+    if (e != ERR_OK) {
+        atomic_fetch_add_explicit(&p->waits_over, 1, memory_order_relaxed);
+        return e == ERR_CLOSED ? ERR_CANCELED : e;
+    }
+    unsigned taken = atomic_fetch_add_explicit(&p->taken, 1, memory_order_relaxed) + 1,
+             most = atomic_load_explicit(&p->most, memory_order_relaxed);
+    while (most < taken && !atomic_compare_exchange_weak_explicit(
+                               &p->most, &most, taken, memory_order_relaxed, memory_order_relaxed))
+        continue;
+    atomic_fetch_add_explicit(&p->takes, 1, memory_order_relaxed);
+    return ERR_OK;
 }
 
 void rewarder_permits_give(struct rewarder_permits *p)
 {
+    atomic_fetch_sub_explicit(&p->taken, 1, memory_order_relaxed);
     if (!step(p, -1))
         put(p);
+}
+
+struct rt_chan_stats rewarder_permits_stats(void *permits)
+{
+    struct rewarder_permits *p = permits;
+    unsigned taken = atomic_load_explicit(&p->taken, memory_order_relaxed);
+    uint64_t takes = atomic_load_explicit(&p->takes, memory_order_relaxed);
+    return (struct rt_chan_stats){.depth = taken,
+                                  .capacity = atomic_load_explicit(&p->wanted, memory_order_relaxed),
+                                  .high_water = atomic_load_explicit(&p->most, memory_order_relaxed),
+                                  .sent = takes,
+                                  .received = takes > taken ? takes - taken : 0,
+                                  .rejected = atomic_load_explicit(&p->waits_over, memory_order_relaxed)};
 }

@@ -16,6 +16,8 @@ struct rewarder_permits {
     struct rt_chan *free; /* tokens nobody has */
     atomic_uint wanted,
         made; /* how many there should be; how many there are, taken ones too. Relaxed: only counts */
+    atomic_uint taken, most;         /* now; at once, ever. Relaxed: only counts */
+    atomic_ullong takes, waits_over; /* that were had; that ended without one */
 };
 
 /* Before the first take and at each reload. */
@@ -23,5 +25,7 @@ void rewarder_permits_set(struct rewarder_permits *p, unsigned wanted);
 /* ERR_TIMEOUT, ERR_CANCELED (also when the queue was closed). */
 NODISCARD enum err rewarder_permits_take(struct rewarder_permits *p, struct deadline by) RT_BLOCKS;
 void rewarder_permits_give(struct rewarder_permits *p);
+/* As a queue: as deep as many are taken, of as many as there are. `p` is a struct rewarder_permits. */
+struct rt_chan_stats rewarder_permits_stats(void *p);
 
 #endif

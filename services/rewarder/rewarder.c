@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "auth/mint.h"
 #include "base/base64.h"
 #include "base/check.h"
 #include "base/rng.h"
+#include "services/rewarder/ledger.h"
 #include "store/file_replace.h"
 
-enum { POLICY_FILE_MAX = 16 << 20, LEDGER_PORT_OFFSET = 10 };
+enum { POLICY_FILE_MAX = 16 << 20 };
 
 #define CONF_STRUCT struct rewarder_config
 static const struct conf_key config_keys[] = {
@@ -91,6 +91,8 @@ static enum err open_queues(struct rewarder *r)
     if (e == ERR_OK)
         e = svc_add_queue(r->svc, "io_permits", "io_permits", &r->io_permits.free);
     if (e == ERR_OK)
+        svc_count_queue_by(r->svc, r->io_permits.free, rewarder_permits_stats, &r->io_permits);
+    if (e == ERR_OK)
         rewarder_permits_set(&r->io_permits, (unsigned)rewarder_config(r)->io_inflight);
     return e;
 }
@@ -132,35 +134,6 @@ static enum err use_signing_key(struct rewarder *r, bool make) RT_BLOCKS
     rewarder_signer_unref(old);
     rewarder_signer_unref(now);
     return e;
-}
-
-static enum err read_ledger_token(struct rewarder *r, struct buf *out)
-{
-    const char *file = rewarder_config(r)->ledger_token_file;
-    return *file ? auth_token_file_read(file, out)
-                 : svc_data_ledger_token(svc_data(r->svc), "rewarder", out);
-}
-
-/* In one process `ron up` hands a direct client over; else we connect to the ledger's port. */
-static enum err open_ledger(struct rewarder *r)
-{
-    char url[256];
-    struct buf token;
-    const char *configured = rewarder_config(r)->ledger_url;
-    r->ledger = svc_wiring(r->svc);
-    if (r->ledger && !*configured)
-        return ERR_OK;
-    r->ledger = NULL;
-    buf_init(&token, 8192);
-    enum err e = read_ledger_token(r, &token);
-    snprintf(url, sizeof url, "http://127.0.0.1:%d", svc_base_port(r->svc) + LEDGER_PORT_OFFSET);
-    if (e == ERR_OK)
-        e = rewarder_ledger_open(*configured ? configured : url, buf_cstr(&token), &r->ledger);
-    buf_fini(&token);
-    r->own_ledger = e == ERR_OK;
-    if (e != ERR_OK)
-        obs_log(r->log, OBS_WARN, "ledger.none", OBS_ERR(e), OBS_END);
-    return ERR_OK; /* without a ledger the service still computes, and holds */
 }
 
 static void init_breakers(struct rewarder *r)
@@ -235,7 +208,7 @@ static enum err open_state(struct rewarder *r) RT_BLOCKS
     if (e == ERR_OK)
         e = open_queues(r);
     if (e == ERR_OK)
-        e = open_ledger(r);
+        rewarder_ledger_open(r);
     if (e == ERR_OK && r->ledger) {
         r->settler = rewarder_open_settler(r, (unsigned)cfg->settlement_lane,
                                            (unsigned)cfg->settlement_lanes, rng_secure_u64());
@@ -278,16 +251,6 @@ static enum err hook_open(struct svc *s, void **out_state) RT_BLOCKS
 
 /* ---- running ---- */
 
-static enum err idle(struct rt_task *self, void *arg) RT_BLOCKS
-{
-    (void)arg;
-    while (!rt_task_stopping(self)) {
-        rt_task_beat(self);
-        (void)!rt_task_sleep(self, deadline_in_ms(5000));
-    }
-    return ERR_OK;
-}
-
 static enum err hook_start(struct svc *s, void *state)
 {
     struct rewarder *r = state;
@@ -305,7 +268,7 @@ static enum err hook_start(struct svc *s, void *state)
     if (e == ERR_OK)
         e = svc_add_task(s, "traces", svc_metrics_task, s);
     if (e == ERR_OK)
-        e = r->own_ledger ? rewarder_ledger_add_task(s, r->ledger) : svc_add_task(s, "ledger_io", idle, r);
+        e = rewarder_ledger_add_task(r);
     return e;
 }
 
@@ -359,6 +322,7 @@ static void reload(struct rewarder *r) RT_BLOCKS
     rewarder_permits_set(&r->io_permits, (unsigned)cfg->io_inflight);
     obs_health_set(svc_health(r->svc), r->cause_policy, open_policies(r) == ERR_OK);
     (void)!use_signing_key(r, false); /* said in the log; the old key goes on */
+    rewarder_ledger_reloaded(r);
 }
 
 static void hook_reloaded(struct svc *s, void *state) RT_BLOCKS

@@ -7,7 +7,7 @@
 
 const char *rt_queue_kind_name(enum rt_queue_kind k)
 {
-    static const char *const names[] = {"mpsc", "broadcast", "watch", "interval"};
+    static const char *const names[] = {"mpsc", "broadcast", "watch", "interval", "semaphore"};
     CHECK((unsigned)k < sizeof names / sizeof *names);
     return names[k];
 }
@@ -283,6 +283,8 @@ static bool queue_fits(const struct rt_topology_queue *q)
         return q->capacity == 1 && q->policy == RT_LAST_WINS;
     case RT_INTERVAL:
         return q->capacity <= 1;
+    case RT_SEMAPHORE:
+        return q->capacity >= 1 && q->policy == RT_WAIT;
     }
     return false;
 }

@@ -31,7 +31,8 @@
 #include "rt/chan.h"
 #include "rt/task.h"
 
-enum rt_queue_kind { RT_MPSC, RT_BROADCAST, RT_WATCH, RT_INTERVAL };
+/* A semaphore's items are permits: what it holds is what nobody has taken, and who finds none waits. */
+enum rt_queue_kind { RT_MPSC, RT_BROADCAST, RT_WATCH, RT_INTERVAL, RT_SEMAPHORE };
 
 struct rt_topology_task {
     const char *name, *text;

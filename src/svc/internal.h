@@ -25,7 +25,9 @@ struct svc_queue {
     struct rt_chan *chan;   /* or */
     struct rt_bcast *bcast; /* called `name` */
     const char *name;
-    struct obs_gauge *depth, *high_water;
+    svc_queue_stats *counted_by; /* NULL: the channel itself */
+    void *counted_arg;
+    struct obs_gauge *depth, *capacity, *high_water;
     struct obs_counter *rejected, *dropped;
     uint64_t rejected_seen, dropped_seen;
 };

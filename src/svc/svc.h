@@ -198,6 +198,10 @@ NODISCARD enum err svc_add_queue(struct svc *s, const char *name, const char *la
 /* The same for one of several queues that a task sleeps on: `bell` rings when something comes, and at the end. */
 NODISCARD enum err svc_add_queue_at(struct svc *s, const char *name, const char *label,
                                     struct rt_bell *bell, struct rt_chan **out_chan);
+/* A queue of permits is as deep as many are taken, of as many as there are: `stats` says so, on any thread, in the place of the
+ * channel's own numbers. In hooks.open. */
+typedef struct rt_chan_stats svc_queue_stats(void *arg);
+void svc_count_queue_by(struct svc *s, const struct rt_chan *chan, svc_queue_stats *stats, void *arg);
 /* For a declared queue that the service makes itself: queue_capacity{queue="label"} is what its row says. In hooks.open. */
 void svc_show_queue(struct svc *s, const char *name, const char *label);
 /*

@@ -78,6 +78,18 @@ static void collect_task(void *ctx, const struct rt_task_info *info)
     grow(OBS_COUNTER_OF(s->families[SVC_M_restarts], info->kind), info->restarts, &seen->restarts);
 }
 
+/* Of a broadcast everything published has passed; what a slow reader lost was dropped. */
+static struct rt_chan_stats stats_of(const struct svc_queue *q)
+{
+    if (q->counted_by)
+        return q->counted_by(q->counted_arg);
+    if (q->chan)
+        return rt_chan_stats(q->chan);
+    struct rt_bcast_stats b = rt_bcast_stats(q->bcast);
+    return (struct rt_chan_stats){
+        .capacity = b.capacity, .sent = b.published, .received = b.published, .dropped = b.lagged};
+}
+
 void svc__collect(void *ctx)
 {
     struct svc *s = ctx;
@@ -85,8 +97,10 @@ void svc__collect(void *ctx)
         struct svc_queue *q = &s->queues[i];
         if (!q->depth && !q->high_water)
             continue; /* followed only: its service counts it */
-        struct rt_chan_stats stats = rt_chan_stats(q->chan);
+        struct rt_chan_stats stats = stats_of(q);
         obs_gauge_set(q->depth, (double)stats.depth);
+        if (q->counted_by)
+            obs_gauge_set(q->capacity, (double)stats.capacity);
         obs_gauge_set(q->high_water, (double)stats.high_water);
         grow(q->rejected, stats.rejected, &q->rejected_seen);
         grow(q->dropped, stats.dropped, &q->dropped_seen);
@@ -198,10 +212,20 @@ enum err svc_add_queue_at(struct svc *s, const char *name, const char *label, st
     if (dropped && label_allows(s, "queue_dropped_total", label))
         q->dropped = OBS_COUNTER_OF(dropped, label);
     svc_show_queue(s, name, label);
+    q->capacity = OBS_GAUGE_OF(s->families[SVC_M_queue_capacity], label);
     q->high_water = OBS_GAUGE_OF(s->families[SVC_M_queue_high_water], label);
     q->rejected = OBS_COUNTER_OF(s->families[SVC_M_queue_rejected], label);
     *out_chan = chan;
     return ERR_OK;
+}
+
+void svc_count_queue_by(struct svc *s, const struct rt_chan *chan, svc_queue_stats *stats, void *arg)
+{
+    for (size_t i = 0; i < s->queue_count; i++)
+        if (s->queues[i].chan == chan) {
+            s->queues[i].counted_by = stats;
+            s->queues[i].counted_arg = arg;
+        }
 }
 
 static void task_json(void *ctx, const struct rt_task_info *info)
@@ -233,16 +257,6 @@ void svc__tasks_json(struct svc *s, struct buf *out)
     json_key(&w, "tasks");
     tasks_array(s, &w);
     json_obj_end(&w);
-}
-
-/* Of a broadcast everything published has passed; what a slow reader lost was dropped. */
-static struct rt_chan_stats stats_of(const struct svc_queue *q)
-{
-    if (q->chan)
-        return rt_chan_stats(q->chan);
-    struct rt_bcast_stats b = rt_bcast_stats(q->bcast);
-    return (struct rt_chan_stats){
-        .capacity = b.capacity, .sent = b.published, .received = b.published, .dropped = b.lagged};
 }
 
 static void queue_json(const struct svc_queue *q, struct json_w *w)

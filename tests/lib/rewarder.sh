@@ -33,6 +33,15 @@ await_state() { # EPOCH STATE...
     die "$epoch is $now, not $*"
 }
 
+await_log() { # TEXT that the log will have
+    local i
+    for ((i = 0; i < 1200; i++)); do
+        grep -q "$1" "$DIR/log" && return
+        pause 0.05
+    done
+    die "the log does not say $1"
+}
+
 usage_csv() { # ROWS SEED: accounts in no order
     awk -v n="$1" -v seed="$2" 'BEGIN { srand(seed); print "account,bytes_stored,bytes_served,uptime_seconds"
         for (i = 0; i < n; i++) printf "acct:u%05d,%d,%d,%d\n", (i * 7919 + 13) % n, rand() * 1e9, rand() * 1e6, rand() * 604800 }'

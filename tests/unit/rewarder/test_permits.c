@@ -83,11 +83,28 @@ static void a_closed_queue_is_a_cancelled_wait(void **state) RT_BLOCKS
     rewarder_permits_set(p, 5);
 }
 
+static void as_a_queue_it_is_as_deep_as_many_are_taken(void **state) RT_BLOCKS
+{
+    struct rewarder_permits *p = *state;
+    rewarder_permits_set(p, 4);
+    struct rt_chan_stats s = rewarder_permits_stats(p);
+    assert_true(s.depth == 0 && s.capacity == 4 && s.high_water == 0 && s.sent == 0);
+    assert_int_equal(take_all(p), 4);
+    rewarder_permits_give(p);
+    s = rewarder_permits_stats(p);
+    assert_true(s.depth == 3 && s.capacity == 4 && s.high_water == 4 && s.sent == 4 && s.received == 1);
+    assert_int_equal(s.rejected, 1); /* take_all asked once more */
+    rewarder_permits_set(p, 2);      /* three are out: deeper than it should be, until they come back */
+    s = rewarder_permits_stats(p);
+    assert_true(s.depth == 3 && s.capacity == 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(as_many_are_there_as_are_wanted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(fewer_are_fewer_at_once_or_when_they_come_back, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(as_a_queue_it_is_as_deep_as_many_are_taken, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_closed_queue_is_a_cancelled_wait, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,7 @@ static const struct inventory promised = {
              RT_LAG},
             {"shutdown", "supervisor", "all", RT_WATCH, 1, RT_LAST_WINS},
             {"notes", "emitter", "artifact", RT_MPSC, 512, RT_WAIT},
-            {"io_permits", "worker", "worker", RT_MPSC, 512, RT_REJECT},
+            {"io_permits", "worker", "worker", RT_SEMAPHORE, 512, RT_WAIT},
         },
     .tasks = {{"http", .drain = 1},
               {"scheduler", .drain = 2},
