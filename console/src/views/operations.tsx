@@ -73,8 +73,18 @@ function ConfigText(p: { service: Service }) {
     return <Show from={config}>{(text) => <pre class="config">{text}</pre>}</Show>;
 }
 
+const troubled = (t: Task) => t.escalated || t.state !== "running";
+
+function summary(tasks: Task[]): string {
+    const running = tasks.filter((t) => !troubled(t)).length;
+    const restarts = tasks.reduce((n, t) => n + t.restarts, 0);
+    const state = running === tasks.length ? `${count(running)} tasks, all running` : `${count(running)} of ${count(tasks.length)} tasks running`;
+    return restarts ? `${state}, ${count(restarts)} ${restarts === 1 ? "restart" : "restarts"}` : state;
+}
+
 function Tasks(p: { service: Service; say: (text: string) => void }) {
     const tasks = useResource((s) => get<{ tasks: Task[] }>(p.service, "/admin/tasks", s), [p.service], 2000);
+    const [opened, setOpened] = useState(false); // trouble opens it, and it stays open
     const restart = async (name: string) => {
         await post(p.service, `/admin/tasks/${encodeURIComponent(name)}/restart`);
         p.say(`${name} is being restarted`);
@@ -83,40 +93,43 @@ function Tasks(p: { service: Service; say: (text: string) => void }) {
     return (
         <Show from={tasks} lines={6}>
             {(d) => (
-                <div class="scroll">
-                    <table>
-                        <thead>
-                            <tr>
-                                <th>Task</th>
-                                <th>State</th>
-                                <th class="n">Restarts</th>
-                                <th class="n">Drain step</th>
-                                <th />
-                            </tr>
-                        </thead>
-                        <tbody>
-                            {d.tasks.map((t) => (
-                                <tr key={t.name}>
-                                    <td>
-                                        <code>{t.name}</code>
-                                    </td>
-                                    <td>
-                                        <Pill tone={t.escalated ? "bad" : t.state === "running" ? "ok" : "warn"}>{t.escalated ? "gave up" : t.state}</Pill>
-                                    </td>
-                                    <td class={"n" + (t.restarts ? " warn" : " zero")}>{count(t.restarts)}</td>
-                                    <td class="n">{t.drain_step === LAST_STEP ? "last" : t.drain_step}</td>
-                                    <td class="end">
-                                        <Confirm action="Restart" title={`Restart ${t.name}?`} small onYes={() => restart(t.name)}>
-                                            <p>
-                                                The supervisor ends the task and starts it anew. What it was working on is answered; nothing that was acknowledged is lost.
-                                            </p>
-                                        </Confirm>
-                                    </td>
+                <details class="tasks" open={opened || d.tasks.some(troubled)} onToggle={(e) => setOpened(e.currentTarget.open)}>
+                    <summary>{summary(d.tasks)}</summary>
+                    <div class="scroll">
+                        <table>
+                            <thead>
+                                <tr>
+                                    <th>Task</th>
+                                    <th>State</th>
+                                    <th class="n">Restarts</th>
+                                    <th class="n">Drain step</th>
+                                    <th />
                                 </tr>
-                            ))}
-                        </tbody>
-                    </table>
-                </div>
+                            </thead>
+                            <tbody>
+                                {d.tasks.map((t) => (
+                                    <tr key={t.name}>
+                                        <td>
+                                            <code>{t.name}</code>
+                                        </td>
+                                        <td>
+                                            <Pill tone={t.escalated ? "bad" : troubled(t) ? "warn" : "ok"}>{t.escalated ? "gave up" : t.state}</Pill>
+                                        </td>
+                                        <td class={"n" + (t.restarts ? " warn" : " zero")}>{count(t.restarts)}</td>
+                                        <td class="n">{t.drain_step === LAST_STEP ? "last" : t.drain_step}</td>
+                                        <td class="end">
+                                            <Confirm action="Restart" title={`Restart ${t.name}?`} small onYes={() => restart(t.name)}>
+                                                <p>
+                                                    The supervisor ends the task and starts it anew. What it was working on is answered; nothing that was acknowledged is lost.
+                                                </p>
+                                            </Confirm>
+                                        </td>
+                                    </tr>
+                                ))}
+                            </tbody>
+                        </table>
+                    </div>
+                </details>
             )}
         </Show>
     );

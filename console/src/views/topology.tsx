@@ -59,7 +59,6 @@ interface Flow {
     rate: number;
     refused: number;
     dropped: number;
-    moving: boolean;
 }
 
 const TASK_W = 158;
@@ -214,7 +213,6 @@ function flowOf(q: DeclaredQueue, answer: TopologyAnswer, before: TopologyAnswer
         rate: passed,
         refused: Math.max(sum((l) => l.rejected), counted?.rejected ?? 0),
         dropped: Math.max(sum((l) => l.dropped), counted?.dropped ?? 0),
-        moving: passed > 0 || depth > 0,
     };
 }
 
@@ -300,7 +298,7 @@ function Drawing(p: { answer: TopologyAnswer; view: ServiceView }) {
                         return (
                             <g key={i} class="edge">
                                 <path d={d} marker-end="url(#arrow)" />
-                                {flow.moving && <path d={d} class="moving" style={{ animationDuration: `${Math.max(0.3, 2 / (1 + flow.rate / 20)).toFixed(2)}s` }} />}
+                                {flow.rate > 0 && <path d={d} class="moving" style={{ animationDuration: `${Math.max(0.3, 2 / (1 + flow.rate / 20)).toFixed(2)}s` }} />}
                             </g>
                         );
                     })}

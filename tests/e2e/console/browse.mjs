@@ -276,6 +276,7 @@ async function aTaskIsRestarted() {
     const tasks = async () => (await (await api("mailbox", "/admin/tasks")).json()).tasks;
     const name = "scanner";
     const before = (await tasks()).find((t) => t.name === name).spawned;
+    await card.getByText("tasks, all running").click();
     await confirmed(card.locator("tr", { has: page.locator("code", { hasText: new RegExp(`^${name}$`) }) }), "Restart", `Restart ${name}?`);
     await card.getByText(`${name} is being restarted`).waitFor();
     for (const end = Date.now() + 60000; ; await new Promise((r) => setTimeout(r, 100))) {
