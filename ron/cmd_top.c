@@ -111,15 +111,20 @@ static void read_sample(struct reading *r, const struct obs_prom_sample *s)
                   counted && s->value < 2 ? "half-open" : "open");
 }
 
+/* As the metrics call it; the channels of one queue that are told apart by a number are one queue here. */
+static const char *queue_name(const json_t *entry)
+{
+    const char *label = client_str(entry, "label");
+    return *label && !strspn(label, "0123456789") ? label : client_str(entry, "name");
+}
+
 static void read_topology(struct reading *r, const json_t *topology)
 {
     size_t i;
     json_t *entry;
     json_array_foreach(json_object_get(topology, "queues"), i, entry)
     {
-        struct queue *q =
-            queue_named(r, str_from_c(*client_str(entry, "label") ? client_str(entry, "label")
-                                                                  : client_str(entry, "name")));
+        struct queue *q = queue_named(r, str_from_c(queue_name(entry)));
         if (q)
             q->sent = (q->sent < 0 ? 0 : q->sent) + client_int(entry, "sent");
         if (q && q->capacity <= 0) {
