@@ -265,6 +265,7 @@ static int set_global(struct cmd_ctx *ctx, const char *name, const char *value)
     else if (strcmp(name, "help") == 0)
         ctx->help = true;
     else if (strcmp(name, "base-port") == 0) {
+        CHECK(value != NULL); /* its row in the table says so */
         if (!cmd_parse_base_port(value, &ctx->global.base_port))
             return cmd_fail(ctx, CMD_USAGE, "--base-port takes a port number from 1 to 65000, not '%s'",
                             value);
@@ -461,8 +462,11 @@ int cmd_main(int argc, char **argv)
             help_all();
             return CMD_OK;
         }
-        if (strcmp(argv[noun_at], "--version") == 0)
-            return (ctx.cmd = find_cmd(ctx.group = find_group("version"), NULL))->run(&ctx, 0, NULL);
+        if (strcmp(argv[noun_at], "--version") == 0) {
+            ctx.cmd = find_cmd(ctx.group = find_group("version"), NULL);
+            CHECK(ctx.cmd != NULL);
+            return ctx.cmd->run(&ctx, 0, NULL);
+        }
         if (strncmp(argv[noun_at], "--", 2) != 0)
             return cmd_fail(&ctx, CMD_USAGE, "unknown flag %s (ron help)", argv[noun_at]);
         if ((status = take_flag(&ctx, argc, argv, &noun_at)) != CMD_OK)

@@ -74,7 +74,7 @@ static int run_send(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     struct buf body, payload;
     struct json_w w;
-    struct client_answer a;
+    struct client_answer a = {0};
     char key[UUID_CHARS];
     struct uuid fresh = uuid_v7_now(clock_real());
     const char *attr = cmd_flag(ctx, "attr", NULL), *eq = attr ? strchr(attr, '=') : NULL;
@@ -139,7 +139,7 @@ static void print_payload(const json_t *m)
 static int ack_id(struct cmd_ctx *ctx, const char *id, long long attempt) RT_BLOCKS
 {
     struct buf path, body;
-    struct client_answer a;
+    struct client_answer a = {0};
     buf_init(&path, PATH_CHARS);
     buf_init(&body, 256);
     path_of(&path, "/v1/ack/", id, "");
@@ -159,7 +159,7 @@ static int receive(struct cmd_ctx *ctx, const char *topic, int64_t wait_ms, bool
 {
     struct buf body;
     struct json_w w;
-    struct client_answer a;
+    struct client_answer a = {0};
     size_t i;
     json_t *m;
     int64_t visibility = cmd_flag_ms(ctx, "visibility", 0, 0, 86400000);
@@ -250,7 +250,7 @@ static const struct cmd_flag nack_flags[] = {
 static int settle(struct cmd_ctx *ctx, const char *verb, const char *id, struct buf *body) RT_BLOCKS
 {
     struct buf path;
-    struct client_answer a;
+    struct client_answer a = {0};
     buf_init(&path, PATH_CHARS);
     path_of(&path, verb, id, "");
     int status = post(ctx, buf_cstr(&path), body, 0, &a);
@@ -313,7 +313,7 @@ static const struct cmd_flag dlq_flags[] = {
 static int dlq_list(struct cmd_ctx *ctx, const char *topic) RT_BLOCKS
 {
     struct buf path;
-    struct client_answer a;
+    struct client_answer a = {0};
     size_t i;
     json_t *m;
     buf_init(&path, PATH_CHARS);
@@ -340,7 +340,7 @@ static int watch_run(struct cmd_ctx *ctx, const char *job) RT_BLOCKS
     buf_init(&path, PATH_CHARS);
     path_of(&path, "/v1/dlq/jobs/", job, "");
     for (;;) {
-        struct client_answer a;
+        struct client_answer a = {0};
         int status = client_call(ctx, "mailbox", &(struct client_request){.path = buf_cstr(&path)}, &a);
         bool running = status == CMD_OK && strcmp(client_str(a.json, "state"), "running") == 0;
         if (!running) {
@@ -357,7 +357,7 @@ static int dlq_act(struct cmd_ctx *ctx, const char *verb, const char *topic) RT_
     bool purge = strcmp(verb, "purge") == 0;
     struct buf body;
     struct json_w w;
-    struct client_answer a;
+    struct client_answer a = {0};
     const char *id = cmd_flag(ctx, "id", NULL);
     buf_init(&body, 4096);
     json_w_init(&w, &body);
@@ -404,7 +404,7 @@ static int run_dlq(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 static int run_topics(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     struct buf path;
-    struct client_answer a;
+    struct client_answer a = {0};
     size_t i;
     json_t *t;
     buf_init(&path, PATH_CHARS);
@@ -431,7 +431,7 @@ static int run_topics(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 /* Every node knows who has which shard; what is in a shard only its own node knows. */
 static int shards_list(struct cmd_ctx *ctx) RT_BLOCKS
 {
-    struct client_answer a;
+    struct client_answer a = {0};
     size_t i;
     json_t *s;
     int status = client_call(ctx, "mailbox", &(struct client_request){.path = "/admin/mailbox/shards"}, &a);
@@ -461,7 +461,7 @@ static int shards_list(struct cmd_ctx *ctx) RT_BLOCKS
 static int run_shards(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     struct buf path;
-    struct client_answer a;
+    struct client_answer a = {0};
     if (argc == 0)
         return shards_list(ctx);
     if (argc != 2 || (strcmp(argv[0], "claim") != 0 && strcmp(argv[0], "release") != 0))

@@ -77,10 +77,10 @@ uint32_t cmd_mailbox_segment_bytes(const char *shard_dir)
 
 static void close_shard(struct opened *o) RT_BLOCKS
 {
-    if (!o->shard)
-        return;
-    mailbox_log_close(&o->log);
-    mailbox_shard_fini(o->shard);
+    if (o->shard) {
+        mailbox_log_close(&o->log);
+        mailbox_shard_fini(o->shard);
+    }
     free(o->shard);
     free(o->group);
     memset(o, 0, sizeof *o);
@@ -164,7 +164,7 @@ int cmd_mailbox_verify(struct cmd_ctx *ctx, int argc, char **argv)
 {
     char path[STORE_PATH_MAX];
     uint8_t instance[16];
-    struct mailbox_routing routing;
+    struct mailbox_routing routing = {0};
     uint32_t bad = 0;
     char *topic[] = {(char *)(uintptr_t)cmd_flag(ctx, "topic", NULL)};
     if (topic[0] && argc > 0)
@@ -230,7 +230,7 @@ int cmd_mailbox_export(struct cmd_ctx *ctx, int argc, char **argv)
 {
     char path[STORE_PATH_MAX];
     uint8_t instance[16];
-    struct mailbox_routing routing;
+    struct mailbox_routing routing = {0};
     uint32_t lost = 0;
     struct buf line;
     snprintf(path, sizeof path, "%s/mailbox", cmd_global(ctx)->data);

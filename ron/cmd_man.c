@@ -55,9 +55,9 @@ static void man_text(FILE *f, const char *text)
 static void man_title(FILE *f, const char *page, const char *summary)
 {
     char upper[64];
-    size_t n = 0;
-    for (; page[n] && n < sizeof upper - 1; n++)
-        upper[n] = (char)(page[n] >= 'a' && page[n] <= 'z' ? page[n] - 32 : page[n]);
+    size_t n = strnlen(page, sizeof upper - 1);
+    for (size_t i = 0; i < n; i++)
+        upper[i] = (char)(page[i] >= 'a' && page[i] <= 'z' ? page[i] - 32 : page[i]);
     upper[n] = 0;
     fprintf(f, ".TH \"%s\" 1 \"\" \"ron " SVC_VERSION "\" \"RON\"\n.SH NAME\n", upper);
     man_text(f, page);

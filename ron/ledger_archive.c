@@ -69,6 +69,7 @@ static enum err put(struct packer *p, const void *bytes, size_t n, ZSTD_EndDirec
         left = ZSTD_compressStream2(p->z, &o, &in, end);
         if (ZSTD_isError(left))
             return fail(p->r, ERR_IO, "cannot compress: %s", ZSTD_getErrorName(left));
+        /* cppcheck-suppress legacyUninitvar ; zstd fills it through o */
         if (fwrite(out, 1, o.pos, p->out) != o.pos)
             return fail(p->r, ERR_IO, "cannot write: %s", strerror(errno));
     } while (in.pos < in.size || (end == ZSTD_e_end && left != 0));

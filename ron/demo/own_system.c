@@ -22,8 +22,6 @@
 #include "ron/demo/demo.h"
 #include "rt/deadline.h"
 
-extern char **environ;
-
 enum { START_MS = 20000, PORTS = 52, PORT_FIRST = 10000, PORT_RANGE = 20000, TRIES = 100, SAID_MAX = 4096 };
 
 static volatile sig_atomic_t told_to_stop; /* the signal */

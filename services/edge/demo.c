@@ -216,7 +216,7 @@ static void put_grid(const struct edge_tile *t, struct buf *layer, struct buf *t
 {
     char name[32];
     const struct point border[] = {{0, 0}, {EXTENT, 0}, {EXTENT, EXTENT}, {0, EXTENT}, {0, 0}},
-                       middle = {EXTENT / 2, EXTENT / 2};
+                       middle = {EXTENT / 2.0, EXTENT / 2.0};
     int n = snprintf(name, sizeof name, "%u/%u/%u", t->z, t->x, t->y);
     begin_layer(layer, "grid");
     put_feature(layer, 2, 0, border, 5);

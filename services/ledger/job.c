@@ -67,8 +67,6 @@ struct ledger_job *ledger_job_take(struct ledger_jobs *js, struct ledger *l)
     return job;
 }
 
-void ledger_job_free(struct ledger_job *job);
-
 static struct ledger_job_unit **bucket_of(struct ledger_jobs *js, struct core_key key)
 {
     return &js->pending[key.w[0] >> 32 & (JOBS_BUCKETS - 1)];

@@ -246,7 +246,7 @@ static enum err text_to_raw(struct str token, struct auth_macaroon *out)
     if (n != token.n && token.n % 4 != 0)
         return ERR_SYNTAX;
     for (size_t i = 0; i < n; i++)
-        url[i] = token.p[i] == '+' ? '-' : token.p[i] == '/' ? '_' : token.p[i];
+        url[i] = (char)(token.p[i] == '+' ? '-' : token.p[i] == '/' ? '_' : token.p[i]);
     enum err e = base64url_decode((struct str){url, n}, out->raw, sizeof out->raw, &out->raw_n);
     OPENSSL_cleanse(url, n);
     return e;

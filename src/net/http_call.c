@@ -366,7 +366,7 @@ static enum err url_check(const struct net_http_request *rq, bool *out_https)
     if (curl_url_set(u, CURLUPART_URL, rq->url, 0) != CURLUE_OK ||
         curl_url_get(u, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK ||
         curl_url_get(u, CURLUPART_HOST, &host, 0) != CURLUE_OK)
-        e = ERR_SYNTAX;
+        e = ERR_SYNTAX; /* NOLINT(bugprone-branch-clone): there is no scheme to look at yet */
     else if (strcmp(scheme, "https") == 0)
         *out_https = true;
     else if (strcmp(scheme, "http") != 0)

@@ -205,9 +205,7 @@ static enum err directory_closed(const char *path)
         e = ERR_PERMISSION; /* the root or the working directory is not ours to close */
     if (e == ERR_OK) {
         *slash = 0;
-        if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-            e = err_from_errno(errno);
-        else if (stat(dir, &st) != 0)
+        if ((mkdir(dir, 0700) != 0 && errno != EEXIST) || stat(dir, &st) != 0)
             e = err_from_errno(errno);
         else if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)
             e = ERR_PERMISSION;

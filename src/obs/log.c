@@ -119,7 +119,7 @@ uint64_t obs_log_lost(const struct obs_log *lg)
 
 static char lower(char c)
 {
-    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+    return (char)(c >= 'A' && c <= 'Z' ? c + 32 : c);
 }
 
 static bool word_is_secret(const char *p, size_t n)

@@ -290,6 +290,7 @@ static uint64_t end_looks(struct chan_end *end, uint64_t usual)
         return usual;
     uint64_t blinks = os_count_get(&end->blinks) + 1;
     os_count_set(&end->blinks, blinks);
+    /* NOLINTNEXTLINE(bugprone-branch-clone): takes any two numbers from macros for the same */
     return blinks % OS_LOOK_AGAIN == 0 ? OS_LOOKS_MAX : 0;
 }
 
@@ -298,6 +299,7 @@ RT_BLOCKS
 static enum err end_wait(struct chan_end *end, uint64_t seen, size_t batch, struct deadline by)
 {
     uint64_t usual = os_count_get(&end->looks), looks = end_looks(end, usual);
+    /* NOLINTNEXTLINE(bugprone-branch-clone) */
     int pauses = batch == 1 ? OS_LOOK_PAUSES_ONE : OS_LOOK_PAUSES_BATCH;
     for (uint64_t i = 0; i < looks; i++) {
         for (int k = 0; k < pauses; k++)

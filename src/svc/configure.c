@@ -14,8 +14,6 @@
 
 #include "svc/internal.h"
 
-extern char **environ;
-
 enum { CONFIG_FILE_MAX = 1 << 20 };
 
 /* The sections one file may hold; each service reads its own. */

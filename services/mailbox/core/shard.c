@@ -141,7 +141,7 @@ static void account(struct mailbox_shard *s, const struct mailbox_entry *e, int 
         u->keys += one;
     } else {
         u->waiting += one;
-        u->waiting_bytes += (uint64_t)((int64_t)sign * e->length64 * 64);
+        u->waiting_bytes += (uint64_t)(sign * (int64_t)(e->length64 * 64));
     }
 }
 
