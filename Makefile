@@ -1,5 +1,5 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-replica drill-rewarder architectures drill-wallet fuzz bench lint format docs clean
+.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-mailbox drill-replica drill-rewarder architectures drill-wallet fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 prefix ?= /usr/local
@@ -47,6 +47,12 @@ model:                ## every interleaving model and Spin model, deeper than in
 drill-ledger:         ## kill -9 the ledger ROUNDS times (500) under load, then verify what is left
 	@tools/build release
 	@ROUNDS=$(or $(ROUNDS),500) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/ledger/kill.test
+
+drill-mailbox:        ## kill -9 the mailbox KILLS times (1000) and change its shards CHANGES times (60) under load, then judge the histories; its memory for DRILL_SECONDS (300)
+	@tools/build release
+	@KILLS=$(or $(KILLS),1000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/mailbox/kill9.test
+	@CHANGES=$(or $(CHANGES),60) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/mailbox/reshard.test
+	@bench/rows/mailbox steady --seconds $(or $(DRILL_SECONDS),300)
 
 drill-edge:           ## kill -9 the edge KILLS times (1000) while it fills, evicts and swaps, for DRILL_SECONDS (3600) at most
 	@tools/build release

@@ -68,6 +68,8 @@ struct mailbox {
     struct mailbox_routing routing;  /* changes only while no shard is here; event loops: mailbox_route() */
     struct mailbox_change change;
     atomic_bool rebalancing; /* the doors are closed */
+    bool
+        settles_flushed; /* settlements are written before they are answered: another node may go on with the shard */
     uint8_t instance[16];
     uint64_t epoch;
     struct rt_chan *reproc;

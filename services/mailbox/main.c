@@ -105,6 +105,7 @@ static enum err open_lanes(struct mailbox *mb) RT_BLOCKS
     if (!mb->lanes)
         return ERR_NO_MEMORY;
     mb->lanes_made = mb->shards;
+    mb->settles_flushed = mb->replica != NULL;
     enum err e = ERR_OK;
     for (uint16_t i = 0; mb->replica && e == ERR_OK && i < mb->shards; i++) {
         e = mailbox_lane_init(mb, &mb->lanes[i], i);

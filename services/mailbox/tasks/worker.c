@@ -15,6 +15,7 @@
  */
 #include <stdlib.h>
 
+#include "rt/give_way.h"
 #include "services/mailbox/tasks/worker_internal.h"
 #include "services/mailbox/tenancy.h"
 
@@ -164,13 +165,14 @@ static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mail
                 MAILBOX_WHY_DISK_FULL); /* only a full disk lets the group grow this far */
             return;
         }
-        if (l->mb->replica && l->shard.readonly) { /* another node goes on with it, and would not know */
+        if (l->mb->settles_flushed &&
+            l->shard.readonly) { /* another node goes on with it, and would not know */
             mailbox_worker__refuse(j, ERR_SAFE_MODE, MAILBOX_WHY_NONE);
             return;
         }
         for (struct mailbox_settle_item *it = j->settle; it; it = it->next)
             settle_one(l, now, j->kind, it);
-        if (l->mb->replica) { /* another node may go on with the shard: it must know */
+        if (l->mb->settles_flushed) {
             l->shard.must_flush = l->shard.must_flush || l->shard.group.n > 0;
             mailbox_worker__hold(l, j);
         } else {
@@ -300,7 +302,7 @@ void mailbox_worker__refuse_waiting(struct mailbox_lane *l, enum err e, enum mai
 }
 
 /* A shard that was found to be another node's: whatever became of it, the same key tells there. */
-static void answer_held(struct mailbox_lane *l, enum err e)
+static void answer_held(struct mailbox_lane *l, enum err e, enum mailbox_why why)
 {
     struct mailbox_job *j = l->held;
     l->held = NULL;
@@ -310,7 +312,7 @@ static void answer_held(struct mailbox_lane *l, enum err e)
         struct mailbox_job *next = j->next;
         if (e != ERR_OK) {
             j->err = e == ERR_FENCED ? ERR_NOT_OWNER : e;
-            j->why = e == ERR_FENCED ? MAILBOX_WHY_ELSEWHERE : j->why;
+            j->why = e == ERR_FENCED ? MAILBOX_WHY_ELSEWHERE : why;
         }
         mailbox_job_done(j);
         j = next;
@@ -336,19 +338,26 @@ static bool must_write(const struct mailbox_lane *l, struct mailbox_now now, boo
 void mailbox_worker__commit(struct mailbox_lane *l, struct mailbox_now now, bool last)
 {
     enum err e = mailbox_presence_is_lost(&l->presence) ? ERR_FENCED : ERR_OK;
+    enum mailbox_why why = MAILBOX_WHY_NONE;
     if (e == ERR_OK && must_write(l, now, last)) {
         e = mailbox_lane_commit(l, now);
+        l->gives_way = e == ERR_OK;
         if (e == ERR_NO_SPACE) {
             atomic_store(&l->disk_full, atomic_load(&l->no_space));
-            if (!l->held)
-                return; /* settlements wait in memory for a spare segment */
-            /* Room for the largest group was there when it was begun; only another writer's fault can take it away. */
-            mailbox_shard_failed(&l->shard);
-            atomic_store(&l->readonly, true);
-            e = ERR_SAFE_MODE;
+            if (!l->held || (!l->roomy && !last))
+                return; /* settlements alone: they wait for a spare segment, in memory; and who must know that they are written */
+            if (!l->roomy) { /* there will be no other turn: it is in memory, and its outcome unknown */
+                e = ERR_UNAVAILABLE;
+                why = MAILBOX_WHY_DISK_FULL;
+            } else {
+                /* Room for the largest group was there when it was begun; only another writer's fault can take it away. */
+                mailbox_shard_failed(&l->shard);
+                atomic_store(&l->readonly, true);
+                e = ERR_SAFE_MODE;
+            }
         }
     }
-    answer_held(l, e);
+    answer_held(l, e, why);
     if (l->shard.readonly && e != ERR_FENCED) {
         mailbox_worker__refuse_waiting(l, ERR_SAFE_MODE, MAILBOX_WHY_NONE);
         mailbox_worker__end_parked(l, INT64_MAX);
@@ -399,6 +408,8 @@ static int64_t wait_us(const struct mailbox_lane *l, struct mailbox_now now)
         until = due;
     if (s->group.n && s->lazy_since_us + mailbox_config(l->mb)->lazy_flush * 1000 < until)
         until = s->lazy_since_us + mailbox_config(l->mb)->lazy_flush * 1000;
+    if (s->group.n && !l->roomy && until < now.mono_us + SEGMENT_LOOK_US)
+        until = now.mono_us + SEGMENT_LOOK_US; /* it may not be there yet */
     const struct heap_node *top = heap_top(&l->parked);
     if (top && heap_entry(top, struct mailbox_recv, deadline_node)->deadline_us < until)
         until = heap_entry(top, struct mailbox_recv, deadline_node)->deadline_us;
@@ -417,6 +428,9 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
     enum err closed = ERR_OK, e;
     if (wait > wait_most_us)
         wait = wait_most_us;
+    if (l->gives_way) /* where a core is shared, the loop that was just given answers brings what they led to: larger groups */
+        rt_give_way();
+    l->gives_way = false;
     if (wait > 0)
         e = rt_chan_recv_batch(l->work, jobs, MAILBOX_BATCH_JOBS, deadline_at_ns(os_now_ns() + wait * 1000),
                                &n);
@@ -450,7 +464,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
         take_job(l, now, jobs[i]);
     if (l->shard.readonly) {
         mailbox_worker__refuse_waiting(l, ERR_SAFE_MODE, MAILBOX_WHY_NONE);
-    } else if (writable(l)) {
+    } else if ((l->roomy = writable(l))) {
         resume_unfinished(l, now);
         work_through(l, now);
         mailbox_worker__serve_waiters(l, now);

@@ -398,6 +398,95 @@ static void sends_wait_for_the_next_segment_while_it_is_made(void **state)
     rig_close(&r);
 }
 
+enum { LEASES = 512, LEASE_BATCH = 256 };
+
+struct settler {
+    struct rig *r;
+    char ids[LEASES][37];
+    int n;
+    atomic_int acked, refused; /* refused: the last status that was not 200 */
+};
+
+static void lease_many(struct settler *s)
+{
+    enum { ROOM = LEASE_BATCH * 1024 };
+    char body[256], text[8192], why[32];
+    for (int i = 0; i < LEASES; i++) {
+        snprintf(body, sizeof body, "lease-%d", i);
+        assert_int_equal(try_send(s->r, 0, body, why), 200);
+    }
+    while (s->n < LEASES) {
+        struct raw_response a;
+        snprintf(body, sizeof body, "{\"topic\":\"%s\",\"visibility_ms\":600000,\"max_messages\":%d}",
+                 s->r->topic[0], LEASE_BATCH);
+        request(s->r, "/v1/recv", body, text, sizeof text);
+        raw_once((uint16_t)svc_port(s->r->s), text, &a);
+        assert_int_equal(a.status, 200);
+        for (const char *at = a.body; (at = strstr(at, "\"msg_id\":\"")) != NULL; s->n++) {
+            assert_true(s->n < LEASES);
+            snprintf(s->ids[s->n], 37, "%.36s", at += 10);
+        }
+        raw_free(&a);
+    }
+}
+
+/* One by one: each makes a frame of its own, until not even that has room. */
+static void *ack_all(void *arg)
+{
+    struct settler *s = arg;
+    char path[64], text[8192];
+    for (int i = 0; i < s->n; i++) {
+        struct raw_response a;
+        snprintf(path, sizeof path, "/v1/ack/%s", s->ids[i]);
+        request(s->r, path, "", text, sizeof text);
+        raw_once((uint16_t)svc_port(s->r->s), text, &a);
+        if (a.status != 200)
+            atomic_store(&s->refused, a.status);
+        atomic_fetch_add(&s->acked, 1);
+        raw_free(&a);
+    }
+    return NULL;
+}
+
+/* As with several nodes: an ack is answered when it is written. While there is no room for it, it waits; the shard has not failed. */
+RT_BLOCKS
+static void settlements_that_must_be_written_wait_for_the_next_segment(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {
+        "bind=127.0.0.1:0",           "ready_shards=2",    "uds=", "http.threads=1",
+        "storage.segment_bytes=4MiB", "request_timeout=1m"};
+    struct rig r;
+    pthread_t sending, settling;
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    struct mailbox *mb = svc_state(r.s);
+    struct mailbox_lane *l = &mb->lanes[0];
+    struct sender s = {.r = &r};
+    struct settler *k = calloc(1, sizeof *k);
+    assert_non_null(k);
+    k->r = &r;
+    mb->settles_flushed = true;
+    lease_many(k);
+    stop_making(true);
+    assert_int_equal(pthread_create(&sending, NULL, send_large, &s), 0);
+    AWAIT(atomic_load(&l->awaits_segment));
+    assert_int_equal(pthread_create(&settling, NULL, ack_all, k), 0);
+    AWAIT(atomic_load(&l->readonly) || atomic_load(&k->acked) == LEASES ||
+          !store_journal_fits(l->log.journal, 1));
+    assert_true(atomic_load(&k->acked) < LEASES);
+    AWAIT(atomic_load(&l->readonly) ||
+          atomic_load(&l->jobs) >= 2); /* a send, and an ack for which there is no room */
+    assert_false(atomic_load(&l->readonly));
+    stop_making(false);
+    assert_int_equal(pthread_join(settling, NULL), 0);
+    assert_int_equal(pthread_join(sending, NULL), 0);
+    assert_int_equal(atomic_load(&k->refused), 0);
+    assert_int_equal(atomic_load(&s.refused), 0);
+    assert_false(atomic_load(&l->readonly));
+    free(k);
+    rig_close(&r);
+}
+
 /* Receives and acks until nothing is left; how many there were. */
 static int empty_topic(struct rig *r, const char *topic)
 {
@@ -499,6 +588,7 @@ int main(void)
         cmocka_unit_test(a_tick_that_finds_its_queue_full_is_counted_and_costs_nothing),
         cmocka_unit_test(events_that_a_slow_listener_lost_are_counted_one_by_one),
         cmocka_unit_test(sends_wait_for_the_next_segment_while_it_is_made),
+        cmocka_unit_test(settlements_that_must_be_written_wait_for_the_next_segment),
         cmocka_unit_test(memory_without_files_is_bounded_and_room_comes_back_by_itself),
         cmocka_unit_test(memory_for_many_shards_is_divided_so_that_none_stays_full),
     };
