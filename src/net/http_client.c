@@ -59,6 +59,8 @@ static int watch_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void 
     if (what == CURL_POLL_REMOVE) {
         if (s == NULL)
             return 0;
+        /* libcurl 7.88 closes a socket that is still connecting by itself: without our close function, and before it
+         * says that here. The kernel took it out of the epoll with that close. */
         net_loop_remove_closed(c->loop, &s->nf);
         if (s->prev != NULL)
             s->prev->next = s->next;
@@ -95,7 +97,8 @@ static int watch_socket(CURL *easy, curl_socket_t fd, int what, void *ctx, void 
     return 0;
 }
 
-/* curl may close a socket before it says that it need not be watched; by then the number can be somebody else's. */
+/* curl closes a socket that was connected here, perhaps before it says that it need not be watched; by then the number can be
+ * somebody else's. */
 int net_http_client_close_socket(void *ctx, curl_socket_t fd)
 {
     struct net_http_client *c = ctx;

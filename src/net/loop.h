@@ -68,7 +68,7 @@ NODISCARD enum err net_loop_add(struct net_loop *loop, struct net_fd *nf, uint32
 void net_loop_change(struct net_loop *loop, struct net_fd *nf, uint32_t epoll_events);
 void net_loop_remove(struct net_loop *loop,
                      struct net_fd *nf); /* its events of this iteration are dropped too */
-/* The same for one that a library may have closed already. */
+/* The same for one that libcurl may have closed already (http_client.c, watch_socket). */
 void net_loop_remove_closed(struct net_loop *loop, struct net_fd *nf);
 
 /* Arms or moves. A timer that fires is no longer armed when its function runs. */

@@ -330,6 +330,40 @@ static void a_deadline_ends_a_request_that_is_not_answered(void **state)
     assert_int_equal(f->e, ERR_TIMEOUT);
 }
 
+/* A listener whose queue is full answers no SYN: whoever calls it is connecting until its time is up. */
+static void calls_that_end_while_they_connect_leave_nothing_in_the_loop(void **state)
+{
+    enum { FILL = 4, CALLS = 8 };
+    struct fix *f = *state;
+    struct sockaddr_in a = {.sin_family = AF_INET};
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fill[FILL];
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
+    assert_int_equal(listen(fd, 0), 0);
+    for (int i = 0; i < FILL; i++) {
+        fill[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)!connect(fill[i], (struct sockaddr *)&a, sizeof a);
+    }
+    for (int round = 0; round < 2; round++) {
+        f->done = 0;
+        for (int i = 0; i < CALLS; i++) {
+            struct net_http_request rq = {.url = f->url, .by = deadline_in_ms(30)};
+            snprintf(f->url, sizeof f->url, "http://127.0.0.1:%u/", ntohs(a.sin_port));
+            assert_int_equal(net_http_send(f->client, &rq, on_done, f, NULL), ERR_OK);
+        }
+        finish(f, CALLS);
+        assert_int_equal(f->e, ERR_TIMEOUT);
+    }
+    struct net_http_request rq = request_to(f, "/ok"); /* on numbers that were theirs */
+    run(f, &rq);
+    assert_int_equal(f->status, 200);
+    for (int i = 0; i < FILL; i++)
+        close(fill[i]);
+    close(fd);
+}
+
 static void an_answer_that_stalls_is_given_up_long_before_the_deadline(void **state)
 {
     struct fix *f = *state;
@@ -724,6 +758,7 @@ int main(void)
         TEST(header_lines_cannot_be_smuggled_in),
         TEST(one_connection_serves_many_requests),
         TEST(a_deadline_ends_a_request_that_is_not_answered),
+        TEST(calls_that_end_while_they_connect_leave_nothing_in_the_loop),
         TEST(an_answer_that_stalls_is_given_up_long_before_the_deadline),
         TEST(answers_over_their_bound_are_refused),
         TEST(broken_connections_are_told_apart_from_refused_ones),
