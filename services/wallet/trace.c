@@ -4,19 +4,32 @@
 
 #include "services/wallet/wallet.h"
 
-void wallet_trace_begin(struct wallet_job *j, struct net_req *rq, int64_t verified_ns)
+static struct obs_trace caller_of(const struct net_req *rq)
+{
+    struct obs_trace caller;
+    struct str header = net_req_traceparent(rq);
+    return header.p && obs_traceparent_parse(header, &caller) == ERR_OK ? caller : (struct obs_trace){0};
+}
+
+int64_t wallet_trace_decide(struct wallet *w, const struct net_req *rq)
+{
+    struct obs_trace caller = caller_of(rq);
+    return obs_tracer_draw(svc_tracer(w->svc), &caller) ? wallet_now_ns(w) : 0;
+}
+
+void wallet_trace_begin(struct wallet_job *j, const struct net_req *rq, int64_t decided_ns)
 {
     struct wallet_trace *t = &j->trace;
-    struct str header = net_req_traceparent(rq);
-    struct obs_trace caller = {0};
+    if (decided_ns == 0)
+        return; /* as clear as a new job is */
+    struct obs_trace caller = caller_of(rq);
     struct obs_span root;
-    if (!header.p || obs_traceparent_parse(header, &caller) != ERR_OK)
-        caller = (struct obs_trace){0};
     obs_span_begin(svc_tracer(j->w->svc), &caller, "wallet.request", &root);
     t->self = root.self;
+    t->self.sampled = true;
     memcpy(t->parent_id, root.parent_id, sizeof t->parent_id);
     t->began_ns = net_req_started_ns(rq);
-    t->verified_ns = verified_ns;
+    t->verified_ns = decided_ns;
     t->claimed_ns = wallet_now_ns(j->w);
 }
 

@@ -1,6 +1,6 @@
 /*
- * An operation in a trace: wallet.request with what it waited for below it. Spans are written when it is settled, from the times
- * noted on the way, so an operation that nobody samples costs its ids and four clock readings.
+ * An operation in a trace: wallet.request with what it waited for below it. Whether it is sampled is decided first; one that is
+ * not costs a random number. Spans are written when it is settled, from the times noted on the way.
  *
  *   wallet.request   from the first byte to the settlement; op, txid, outcome
  *     wallet.queue     from the claim until it was first sent
@@ -17,6 +17,7 @@
 #include "obs/span.h"
 
 struct net_req;
+struct wallet;
 struct wallet_job;
 
 struct wallet_trace {
@@ -26,8 +27,9 @@ struct wallet_trace {
     uint64_t batch; /* operations in the request that carried it last */
 };
 
-/* verified_ns: when it was known whose request it is. */
-void wallet_trace_begin(struct wallet_job *j, struct net_req *rq, int64_t verified_ns);
+/* Once it is known whose request it is: that time, or 0 when it is not sampled. */
+int64_t wallet_trace_decide(struct wallet *w, const struct net_req *rq);
+void wallet_trace_begin(struct wallet_job *j, const struct net_req *rq, int64_t decided_ns);
 void wallet_trace_sent(struct wallet_job *j);     /* the first time counts */
 void wallet_trace_answered(struct wallet_job *j); /* the last time counts */
 void wallet_trace_end(struct wallet_job *j);

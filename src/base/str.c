@@ -93,16 +93,23 @@ enum err str_parse_size(struct str s, uint64_t *out_bytes)
     return e;
 }
 
+/* Two digits at a time, from the last one. */
 size_t str_format_u64(uint64_t value, char *out)
 {
-    char reversed[STR_NUMBER_CHARS];
-    size_t n = 0;
-    do {
-        reversed[n++] = (char)('0' + (char)(value % 10));
-        value /= 10;
-    } while (value);
-    for (size_t i = 0; i < n; i++)
-        out[i] = reversed[n - 1 - i];
+    static const char pairs[] = "0001020304050607080910111213141516171819"
+                                "2021222324252627282930313233343536373839"
+                                "4041424344454647484950515253545556575859"
+                                "6061626364656667686970717273747576777879"
+                                "8081828384858687888990919293949596979899";
+    char room[20], *at = room + sizeof room;
+    for (; value >= 100; value /= 100)
+        memcpy(at -= 2, pairs + 2 * (value % 100), 2);
+    if (value >= 10)
+        memcpy(at -= 2, pairs + 2 * value, 2);
+    else
+        *--at = (char)('0' + (char)value);
+    size_t n = (size_t)(room + sizeof room - at);
+    memcpy(out, at, n);
     out[n] = '\0';
     return n;
 }

@@ -166,18 +166,33 @@ static void fill_id(struct rng *r, uint8_t id[8])
     id[7] |= 1;
 }
 
+static bool bits_sampled(struct obs_tracer *t, uint64_t bits)
+{
+    unsigned ppm = atomic_load_explicit(&t->sample_ppm, memory_order_relaxed);
+    return (uint64_t)((unsigned __int128)bits * 1000000 >> 64) < ppm;
+}
+
 /* A new trace is sampled or not by its id, which is as random as anything we could draw for it. */
-static bool id_sampled(const uint8_t id[16], unsigned ppm)
+static bool id_sampled(struct obs_tracer *t, const uint8_t id[16])
 {
     uint64_t bits;
     memcpy(&bits, id, sizeof bits);
-    return (uint64_t)((unsigned __int128)bits * 1000000 >> 64) < ppm;
+    return bits_sampled(t, bits);
 }
 
 static bool has_trace(const struct obs_trace *t)
 {
     static const uint8_t zero[16];
     return t && memcmp(t->trace_id, zero, 16) != 0;
+}
+
+bool obs_tracer_draw(struct obs_tracer *t, const struct obs_trace *parent)
+{
+    if (!t)
+        return false;
+    if (atomic_load_explicit(&t->all, memory_order_relaxed))
+        return true;
+    return has_trace(parent) ? parent->sampled : bits_sampled(t, rng_u64(thread_rng(t)));
 }
 
 void obs_span_begin(struct obs_tracer *t, const struct obs_trace *parent, const char *name,
@@ -196,8 +211,7 @@ void obs_span_begin(struct obs_tracer *t, const struct obs_trace *parent, const 
         fill_id(r, out->self.trace_id);
         fill_id(r, out->self.trace_id + 8);
         memset(out->parent_id, 0, 8);
-        out->self.sampled =
-            t && id_sampled(out->self.trace_id, atomic_load_explicit(&t->sample_ppm, memory_order_relaxed));
+        out->self.sampled = t && id_sampled(t, out->self.trace_id);
     }
     fill_id(r, out->self.span_id);
     if (!t)

@@ -129,7 +129,7 @@ static void fill(struct wallet_job *j, struct wallet_post *p)
     j->amount = wallet_post_amount(p);
     memcpy(j->daily, p->daily, sizeof j->daily);
     j->n_daily = p->n_daily;
-    wallet_trace_begin(j, p->rq, p->verified_ns);
+    wallet_trace_begin(j, p->rq, p->traced_ns);
     j->account_slot = wallet_slot(wallet_job_account(j));
     j->worker = (unsigned)(j->account_slot % w->n_workers);
 }

@@ -196,7 +196,7 @@ struct wallet_post *wallet_post_head(struct wallet *w, struct net_req *rq)
     p->simulated = net_req_route(rq)->fn == wallet_api_simulate;
     if (wallet_api_verify(w, rq, &p->cap) != ERR_OK)
         return NULL;
-    p->verified_ns = wallet_now_ns(w);
+    p->traced_ns = wallet_trace_decide(w, rq);
     struct str none[1];
     if (wallet_api_query(w, rq, NULL, none, 0) != ERR_OK || read_key(p) != ERR_OK) {
         wallet_post_free(p);

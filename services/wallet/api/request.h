@@ -28,7 +28,8 @@ struct wallet_post {
     bool told_loading;             /* it has waited, and that was in vain */
     struct wallet_reservation daily[WALLET_RESERVATIONS_MAX];
     size_t n_daily;
-    int64_t day, now_ms, verified_ns;
+    int64_t day, now_ms;
+    int64_t traced_ns; /* trace.h; 0: not sampled */
 };
 
 /* Token and key: who asks, and under which name. NULL: the refusal has been sent. */

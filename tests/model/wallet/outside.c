@@ -59,11 +59,11 @@ bool obs_health_set(struct obs_health *h, size_t cause, bool ok)
     (void)cause;
     return ok;
 }
-void wallet_trace_begin(struct wallet_job *j, struct net_req *rq, int64_t verified_ns)
+void wallet_trace_begin(struct wallet_job *j, const struct net_req *rq, int64_t decided_ns)
 {
     (void)j;
     (void)rq;
-    (void)verified_ns;
+    (void)decided_ns;
 }
 void wallet_trace_sent(struct wallet_job *j)
 {

@@ -349,9 +349,29 @@ static void a_child_does_not_repeat_its_parents_random_bytes(void **state)
     close(fds[1]);
 }
 
+static void numbers_are_spelled_as_printf_does(void **state)
+{
+    (void)state;
+    struct rng r;
+    char ours[STR_NUMBER_CHARS], theirs[STR_NUMBER_CHARS];
+    rng_seed(&r, 7);
+    for (int i = 0; i < 20000; i++) {
+        uint64_t power = 1;
+        for (int n = i % 20; n > 0; n--)
+            power *= 10;
+        uint64_t v = i < 60 ? power + (uint64_t)(i / 20) - 1 : rng_u64(&r) >> (i % 64);
+        if (i == 60)
+            v = UINT64_MAX;
+        assert_int_equal(str_format_u64(v, ours),
+                         snprintf(theirs, sizeof theirs, "%llu", (unsigned long long)v));
+        assert_string_equal(ours, theirs);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_spelled_as_printf_does),
         cmocka_unit_test(integers_have_a_fixed_byte_order),
         cmocka_unit_test(views_compare_by_bytes),
         cmocka_unit_test(numbers_durations_and_sizes_have_one_spelling),

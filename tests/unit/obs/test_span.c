@@ -115,6 +115,29 @@ static void a_child_keeps_the_trace_and_the_callers_decision(void **state)
     obs_tracer_destroy(t);
 }
 
+static void a_draw_is_what_a_span_would_be(void **state)
+{
+    (void)state;
+    struct clock_manual c;
+    struct obs_tracer *t = make(&c, 4, 10000);
+    struct obs_trace kept = {.trace_id = {1}, .span_id = {1}, .sampled = true}, left = kept;
+    left.sampled = false;
+    int drawn = 0;
+    for (int i = 0; i < 100000; i++)
+        drawn += obs_tracer_draw(t, NULL);
+    assert_in_range(drawn, 800, 1200);
+    assert_true(obs_tracer_draw(t, &kept));
+    assert_false(obs_tracer_draw(t, &left));
+    assert_false(obs_tracer_draw(NULL, &kept));
+    obs_tracer_set_sample(t, 0);
+    for (int i = 0; i < 1000; i++)
+        assert_false(obs_tracer_draw(t, NULL));
+    obs_tracer_sample_all(t, true);
+    assert_true(obs_tracer_draw(t, NULL));
+    assert_true(obs_tracer_draw(t, &left));
+    obs_tracer_destroy(t);
+}
+
 static void a_full_queue_loses_spans_and_counts_them(void **state)
 {
     (void)state;
@@ -181,6 +204,37 @@ static void otlp_json_has_the_shape_a_collector_expects(void **state)
     obs_tracer_destroy(t);
 }
 
+static void the_largest_span_is_still_json(void **state)
+{
+    (void)state;
+    struct clock_manual c;
+    struct obs_tracer *t = make(&c, 4, 1000000);
+    struct obs_span s;
+    struct buf out;
+    struct json_w w;
+    char text[OBS_ATTR_TEXT_MAX];
+    memset(text, 1, sizeof text);
+    obs_span_begin(t, &(struct obs_trace){.trace_id = {1}, .span_id = {1}, .sampled = true}, "x", &s);
+    for (int i = 0; i < OBS_ATTRS_MAX; i++)
+        obs_span_text(&s, "every_byte_escaped", str_of(text, sizeof text - 1));
+    obs_span_end(t, &s, ERR_UNSUPPORTED_MEDIA_TYPE);
+    buf_init(&out, 1 << 16);
+    obs_otlp_begin(&w, "ron-ledger", "1.0", &out);
+    obs_otlp_span(&w, &s);
+    obs_otlp_end(&w);
+    json_t *j = json_loads(buf_cstr(&out), JSON_REJECT_DUPLICATES, NULL);
+    assert_non_null(j);
+    json_t *scope = json_array_get(
+        json_object_get(json_array_get(json_object_get(j, "resourceSpans"), 0), "scopeSpans"), 0);
+    json_t *attrs = json_object_get(json_array_get(json_object_get(scope, "spans"), 0), "attributes");
+    assert_int_equal(json_array_size(attrs), OBS_ATTRS_MAX);
+    json_t *last = json_object_get(json_array_get(attrs, OBS_ATTRS_MAX - 1), "value");
+    assert_memory_equal(json_string_value(json_object_get(last, "stringValue")), text, sizeof text - 1);
+    json_decref(j);
+    buf_fini(&out);
+    obs_tracer_destroy(t);
+}
+
 static _Atomic int still_ending;
 
 static void *end_many(void *arg)
@@ -225,8 +279,10 @@ int main(void)
         cmocka_unit_test(one_in_a_hundred_is_sampled_and_all_of_them_in_safe_mode),
         cmocka_unit_test(the_share_that_is_sampled_can_change_while_it_runs),
         cmocka_unit_test(a_child_keeps_the_trace_and_the_callers_decision),
+        cmocka_unit_test(a_draw_is_what_a_span_would_be),
         cmocka_unit_test(a_full_queue_loses_spans_and_counts_them),
         cmocka_unit_test(otlp_json_has_the_shape_a_collector_expects),
+        cmocka_unit_test(the_largest_span_is_still_json),
         cmocka_unit_test(every_span_is_either_taken_or_counted_as_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
