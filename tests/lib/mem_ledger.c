@@ -196,8 +196,8 @@ bool mem_ledger_conserves(struct mem_ledger *f)
     return money_cmp(sum, out) == 0;
 }
 
-static void mint(struct mem_ledger *f, const char *idem_id, const char *account, const char *asset,
-                 uint64_t amount, bool told)
+static void foreign(struct mem_ledger *f, const char *idem_id, enum ledger_kind kind, const char *account,
+                    const char *asset, uint64_t amount, uint64_t nonce, bool told)
 {
     char details[128], id[64];
     struct ledger_result r;
@@ -205,10 +205,11 @@ static void mint(struct mem_ledger *f, const char *idem_id, const char *account,
     snprintf(id, sizeof id, "id-%s", idem_id);
     struct ledger_entry e = {.id = str_from_c(id),
                              .ts_ms = mem_ledger__now_ms(f),
-                             .kind = LEDGER_MINT,
+                             .kind = kind,
                              .account = str_from_c(account),
                              .asset = str_from_c(asset),
-                             .amount = money_from_u64(amount)};
+                             .amount = money_from_u64(amount),
+                             .nonce = nonce};
     struct ledger_unit in = {.idem_id = str_from_c(idem_id), .entries = &e, .n_entries = 1};
     LOCKED(f, mem_ledger__judge(f, &in, &r, details, &u), told = told && f->feed_on);
     CHECK(r.status == LEDGER_COMMITTED);
@@ -219,11 +220,17 @@ static void mint(struct mem_ledger *f, const char *idem_id, const char *account,
 void mem_ledger_mint(struct mem_ledger *f, const char *idem_id, const char *account, const char *asset,
                      uint64_t amount)
 {
-    mint(f, idem_id, account, asset, amount, true);
+    foreign(f, idem_id, LEDGER_MINT, account, asset, amount, 0, true);
 }
 
 void mem_ledger_mint_untold(struct mem_ledger *f, const char *idem_id, const char *account,
                             const char *asset, uint64_t amount)
 {
-    mint(f, idem_id, account, asset, amount, false);
+    foreign(f, idem_id, LEDGER_MINT, account, asset, amount, 0, false);
+}
+
+void mem_ledger_burn_untold(struct mem_ledger *f, const char *idem_id, const char *account,
+                            const char *asset, uint64_t amount, uint64_t nonce)
+{
+    foreign(f, idem_id, LEDGER_BURN, account, asset, amount, nonce, false);
 }

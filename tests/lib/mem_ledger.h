@@ -64,10 +64,12 @@ void mem_ledger_origin(struct mem_ledger *f, char corr_id[129], char traceparent
 uint64_t mem_ledger_heads(struct mem_ledger *f); /* probes */
 /* issued - burned == sum of available + held, for every asset. */
 bool mem_ledger_conserves(struct mem_ledger *f);
-/* A unit that no wallet made; the second is never told of on the feed: a hole in it. */
+/* A unit that no wallet made; the untold ones are never told of on the feed: a hole in it. */
 void mem_ledger_mint(struct mem_ledger *f, const char *idem_id, const char *account, const char *asset,
                      uint64_t amount);
 void mem_ledger_mint_untold(struct mem_ledger *f, const char *idem_id, const char *account,
                             const char *asset, uint64_t amount);
+void mem_ledger_burn_untold(struct mem_ledger *f, const char *idem_id, const char *account,
+                            const char *asset, uint64_t amount, uint64_t nonce);
 
 #endif

@@ -120,6 +120,43 @@ RT_UNCHECKED static void a_hole_in_the_feed_makes_everything_suspect(void **stat
     await_feed(true);
 }
 
+RT_UNCHECKED static void remembers(const char *available)
+{
+    rig_get(&rig, "/v1/balance?account=acct:alice&asset=ron", &a);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(rig_member(&a, "available", m), available);
+}
+
+RT_UNCHECKED static int pays(const char *key, int amount, int nonce)
+{
+    rig_post(
+        &rig, "/v1/transfer", key, &a,
+        "{\"from\":\"acct:alice\",\"to\":\"acct:shop\",\"asset\":\"ron\",\"amount\":\"%d\",\"nonce\":%d}",
+        amount, nonce);
+    return a.status;
+}
+
+/* Balances cannot be read for a while, so what is remembered is wrong: too little first, then too much. */
+RT_UNCHECKED static void i8_a_remembered_balance_neither_allows_nor_refuses_a_payment(void **state)
+{
+    (void)state;
+    begin();
+    mem_ledger_account_fault(rig.ledger, MEM_REFUSE, -1);
+    mem_ledger_mint_untold(rig.ledger, "more", "acct:alice", "ron", 90);
+    remembers("10");
+    assert_int_equal(pays("above", 50, 1), 200);
+    mem_ledger_account_fault(rig.ledger, MEM_OK, -1);
+    await_balance(50, os_now_ns());
+    mem_ledger_account_fault(rig.ledger, MEM_REFUSE, -1);
+    mem_ledger_burn_untold(rig.ledger, "less", "acct:alice", "ron", 45, 2);
+    remembers("50");
+    assert_int_equal(pays("below", 20, 3), 409);
+    assert_string_equal(rig_member(&a, "code", m), "insufficient_funds");
+    remembers("50");
+    assert_int_equal(pays("below", 5, 3), 200); /* the refusal bound neither key nor nonce */
+    assert_true(mem_ledger_conserves(rig.ledger));
+}
+
 #define T(fn) RIG_TEST(fn, &rig)
 
 int main(void)
@@ -128,6 +165,7 @@ int main(void)
         T(a_cut_feed_makes_no_balance_older_than_it_says),
         T(a_resumed_feed_vouches_for_balances_again),
         T(a_hole_in_the_feed_makes_everything_suspect),
+        T(i8_a_remembered_balance_neither_allows_nor_refuses_a_payment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
