@@ -11,6 +11,8 @@
 
 /* ---- the pool ---- */
 
+_Static_assert(sizeof(struct wallet_job) <= 4224, "docs/design/0018");
+
 struct wallet_job *wallet_job_new(struct wallet *w)
 {
     rt_lock_take(&w->jobs_lock);
