@@ -333,7 +333,8 @@ void world_ledger(void *world)
         arrives(x, item);
 }
 
-/* Whoever looks, looks when the ledger's time is past every not_after: from then on nothing that is late is carried out. */
+/* Whoever looks, looks when the ledger's time is past every not_after: from then on nothing that is late is carried out. Unless it
+ * looks too early: then what is on its way still may be. */
 static void ledger_unit(struct ledger_client *c, struct str idem_id, uint32_t wait_ms, struct deadline by,
                         ledger_unit_fn *fn, void *ctx)
 {
@@ -343,8 +344,9 @@ static void ledger_unit(struct ledger_client *c, struct str idem_id, uint32_t wa
     (void)wait_ms;
     (void)by;
     os_mutex_lock(&x->m);
-    x->late_is_refused = true;
-    r.ledger_ms = UINT64_MAX;
+    x->late_is_refused = x->early_looks == 0;
+    x->early_looks -= x->late_is_refused ? 0 : 1;
+    r.ledger_ms = x->late_is_refused ? UINT64_MAX : 0;
     struct world_call *u = find_unit(x, idem_id);
     if (u) {
         size_t seq = 1;

@@ -58,6 +58,7 @@ struct world {
     bool
         at_once; /* it answers inside the call, as a ledger in the same process may; no thread of its own then */
     bool late_is_refused; /* its clock is past every not_after */
+    unsigned early_looks; /* so many find it before that */
 };
 
 /* queue: capacity of work_tx. Requests are made by world_request. */
