@@ -32,6 +32,11 @@ const char *json_reason_name(enum json_reason r)
     return names[r];
 }
 
+const char *json_error_place(const struct json_error *e)
+{
+    return e->path[0] ? e->path : "body";
+}
+
 static void *place(const struct json_field *f, void *out, size_t bytes)
 {
     CHECK(f->bytes == bytes); /* the table names a member of another type */

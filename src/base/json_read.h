@@ -130,7 +130,8 @@ struct json_error {
                                    as '?' */
 };
 
-const char *json_reason_name(enum json_reason r); /* "unknown", "missing", ... */
+const char *json_reason_name(enum json_reason r);         /* "unknown", "missing", ... */
+const char *json_error_place(const struct json_error *e); /* for a person: its path, "body" for the whole */
 
 /* ERR_BAD_REQUEST with *out_err filled, or ERR_TOO_LARGE. After an error *out may be partly filled: do not
  * use it. */

@@ -237,7 +237,7 @@ static enum net_http_result query_read(struct net_http_head *h, const char *buf,
     h->has_query = true;
     h->query = span(at + 1, n - 1);
     if (!escapes_ok(net_http_text(buf, h->query)))
-        return bad(h, ERR_BAD_REQUEST, "the request target holds a broken percent escape");
+        return bad(h, ERR_BAD_REQUEST, "the request target holds a broken percent escape, or %00");
     return NET_HTTP_MORE;
 }
 
@@ -280,7 +280,7 @@ static enum net_http_result target_read(struct net_http_head *h, const char *buf
     size_t path_n = q ? (size_t)(q - buf) - path_at : at + n - path_at;
     h->path = span(path_at, path_n);
     if (!escapes_ok(net_http_text(buf, h->path)))
-        return bad(h, ERR_BAD_REQUEST, "the request target holds a broken percent escape");
+        return bad(h, ERR_BAD_REQUEST, "the request target holds a broken percent escape, or %00");
     return query_read(h, buf, path_at + path_n, at + n - path_at - path_n);
 }
 

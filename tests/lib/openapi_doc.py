@@ -1,4 +1,5 @@
 """The API documents (docs/openapi), for tests that hold answers against them."""
+import json
 import os
 import re
 
@@ -57,4 +58,21 @@ def header_misfits(promised, headers):
             wrong += [f"{name}: {m}" for m in misfits(header["schema"], int(headers[name]) if integer else headers[name])]
         elif header.get("required"):
             wrong.append(f"{name} is missing")
+    return wrong
+
+
+def judge(operation, status, headers, raw):
+    """What of an answer the operation's document does not promise."""
+    promised = operation["responses"].get(str(status))
+    if promised is None:
+        return [f"status {status} is not documented: {raw[:200]!r}"]
+    content = promised.get("content", {})
+    media = headers.get("Content-Type", "").partition(";")[0]
+    wrong = [f"{status}: header {m}" for m in header_misfits(promised, headers)]
+    if not content and raw:
+        wrong.append(f"{status} has a body nobody documented")
+    elif content and media not in content:
+        wrong.append(f"{status} is {media}, documented are {', '.join(content)}")
+    elif media.endswith("json") and raw:
+        wrong += [f"{status}: {m}" for m in misfits(content[media]["schema"], json.loads(raw))]
     return wrong

@@ -101,7 +101,7 @@ static bool read_body(struct net_req *rq, const struct json_field *fields, void 
     struct bytes body = net_req_body(rq);
     if (body.n == 0 || json_read_dto(body, fields, out, net_req_arena(rq), &why) == ERR_OK)
         return true;
-    net_reply_problem(rq, ERR_BAD_REQUEST, "%s: %s", why.path, json_reason_name(why.reason));
+    net_reply_problem(rq, ERR_BAD_REQUEST, "%s: %s", json_error_place(&why), json_reason_name(why.reason));
     return false;
 }
 

@@ -160,7 +160,8 @@ void ledger_admin_safe_mode(struct net_req *rq, void *ctx)
     if (!svc_allow_admin(s->svc, rq))
         return;
     if (json_read_dto(net_req_body(rq), safe_mode_fields, &in, net_req_arena(rq), &why) != ERR_OK) {
-        net_reply_problem(rq, ERR_BAD_REQUEST, "%s: %s", why.path, json_reason_name(why.reason));
+        net_reply_problem(rq, ERR_BAD_REQUEST, "%s: %s", json_error_place(&why),
+                          json_reason_name(why.reason));
         return;
     }
     struct ledger_http_read h = {.a = (uint64_t)in.action, .text = in.reason};

@@ -216,8 +216,7 @@ void mailbox_call_refuse_json(struct mailbox_call *c, enum err e, const struct j
         mailbox_call_refuse(c, ERR_TOO_LARGE, MAILBOX_WHY_NONE, "payload_b64 is larger than max_payload");
         return;
     }
-    snprintf(text, sizeof text, "%s%s%s", why->path[0] ? why->path : "body", ": ",
-             json_reason_name(why->reason));
+    snprintf(text, sizeof text, "%s: %s", json_error_place(why), json_reason_name(why->reason));
     int jn = snprintf(json, sizeof json, "{\"member\":\"%s\",\"reason\":\"%s\"}", why->path,
                       json_reason_name(why->reason));
     mailbox_call_refuse_details(c, ERR_BAD_REQUEST, text, bytes_of(json, (size_t)jn));

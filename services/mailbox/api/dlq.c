@@ -129,7 +129,10 @@ static const char *read_list_query(struct net_req *rq, struct mailbox_operator *
             return "after: pattern";
         op->has_after = true;
     }
-    op->payload = net_req_query(rq, "payload", &s) == ERR_OK && str_eq_c(s, "1");
+    uint32_t payload = 0;
+    if (!read_u32(rq, "payload", 0, 1, &payload))
+        return "payload: range";
+    op->payload = payload;
     return NULL;
 }
 
