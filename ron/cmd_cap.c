@@ -69,7 +69,8 @@ static int run_mint(struct cmd_ctx *ctx, int argc, char **argv)
     e = auth_mint(keys, str_from_c(cmd_flag(ctx, "kid", "")), caveats, n, &token, &bad);
     auth_keyring_unref(keys);
     if (e == ERR_SYNTAX)
-        return cmd_fail(ctx, CMD_USAGE, "this is not a caveat: '%.*s'", STR_ARG(caveats[bad]));
+        return cmd_fail(ctx, CMD_USAGE, "this is not a caveat: '%.*s'; write it like 'op in read'",
+                        STR_ARG(caveats[bad]));
     if (e == ERR_UNPROCESSABLE)
         return cmd_fail(ctx, CMD_USAGE,
                         "a token needs an audience and an end: add 'aud = svc-wallet' and --for 24h");
@@ -107,7 +108,8 @@ static int run_narrow(struct cmd_ctx *ctx, int argc, char **argv)
     buf_init(&narrowed, TOKEN_MAX);
     enum err e = auth_narrow(token, caveats, n, &narrowed, &bad);
     if (e == ERR_SYNTAX && bad < n)
-        return cmd_fail(ctx, CMD_USAGE, "this is not a caveat: '%.*s'", STR_ARG(caveats[bad]));
+        return cmd_fail(ctx, CMD_USAGE, "this is not a caveat: '%.*s'; write it like 'op in read'",
+                        STR_ARG(caveats[bad]));
     if (e != ERR_OK)
         return cmd_fail(ctx, CMD_USAGE, "the first argument is not a token");
     return print_token(ctx, &narrowed);

@@ -1,6 +1,9 @@
 /* ron config: what a service would run with, where each value comes from, and whether a file is right. */
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/check.h"
 #include "ron/config_file.h"
 #include "ron/services.h"
 #include "ron/up.h"
@@ -13,6 +16,37 @@ static void print_effective(const struct svc_def *def, const struct conf *c, str
 {
     (void)def;
     conf_print(c, out);
+}
+
+/* A value as TOML writes it is one that JSON reads: a number, a string, true, false or a list of these. A source is neither. */
+static json_t *as_json(const struct conf *c, const char *name,
+                       void (*format)(const struct conf *c, const char *name, struct buf *out))
+{
+    struct buf text;
+    buf_init(&text, OUTPUT_MAX);
+    format(c, name, &text);
+    json_t *value = json_loads(buf_cstr(&text), JSON_DECODE_ANY, NULL);
+    if (!value)
+        value = json_string(buf_cstr(&text));
+    buf_fini(&text);
+    return value;
+}
+
+static void print_json(const struct svc_def *def, const struct conf *c, struct buf *out)
+{
+    json_t *keys = json_object();
+    for (size_t i = 0; i < def->config->keys_n; i++) {
+        const char *name = def->config->keys[i].name;
+        json_object_set_new(keys, name,
+                            json_pack("{s:o, s:o}", "value", as_json(c, name, conf_format_value), "from",
+                                      as_json(c, name, conf_format_source)));
+    }
+    json_t *all = json_pack("{s:s, s:o}", "service", def->name, "keys", keys);
+    char *text = json_dumps(all, JSON_COMPACT);
+    CHECK(text != NULL);
+    buf_put_str(out, str_from_c(text));
+    free(text);
+    json_decref(all);
 }
 
 static void print_example(const struct svc_def *def, const struct conf *c, struct buf *out)
@@ -55,9 +89,9 @@ static int for_each(struct cmd_ctx *ctx, const char *name, const char *file, pri
 static int run_print(struct cmd_ctx *ctx, int argc, char **argv)
 {
     int status = up_check_config(ctx, cmd_global(ctx));
-    return status != CMD_OK
-               ? status
-               : for_each(ctx, argc ? argv[0] : NULL, cmd_global(ctx)->config, print_effective);
+    return status != CMD_OK ? status
+                            : for_each(ctx, argc ? argv[0] : NULL, cmd_global(ctx)->config,
+                                       cmd_global(ctx)->json ? print_json : print_effective);
 }
 
 static int run_check(struct cmd_ctx *ctx, int argc, char **argv)
@@ -81,7 +115,8 @@ static int run_markdown(struct cmd_ctx *ctx, int argc, char **argv)
 
 static const struct cmd commands[] = {
     {"print", "[SERVICE]", "the effective configuration and where each value comes from",
-     "  ron config print wallet --config ron.toml", NULL, 0, 1, run_print},
+     "  ron config print wallet --config ron.toml\n  ron config print ledger --json | jq '.keys.max_conns'",
+     NULL, 0, 1, run_print},
     {"check", "FILE", "say whether a file is right, and if not where", "  ron config check ron.toml", NULL,
      1, 1, run_check},
     {"example", "[SERVICE]", "a file with every key, its default and its meaning",
