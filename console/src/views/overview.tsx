@@ -80,7 +80,6 @@ const NO_QUEUE = new Set(["ready", "delayed", "leased", "dlq", "done", "io_permi
 function Queues(p: { live: Live; of: readonly Service[] }) {
     const rows = p.of.flatMap((s) => [...(p.live[s].scrapes.at(-1)?.queues.values() ?? [])].filter((q) => !NO_QUEUE.has(q.name)).map((q) => ({ s, q })));
     if (p.of.every((s) => p.live[s].state === "asking")) return <Loading lines={6} />;
-    if (rows.length === 0) return <Empty title="No queues to show">Queues appear as soon as a service runs.</Empty>;
     return (
         <div class="scroll">
             <table>
@@ -119,8 +118,15 @@ function Queues(p: { live: Live; of: readonly Service[] }) {
     );
 }
 
+// Of about the same length, side by side where there is room.
+const HALVES: readonly (readonly Service[])[] = [
+    ["ledger", "wallet"],
+    ["mailbox", "rewarder", "edge"],
+];
+
 export function Overview() {
     const now = useStore(live);
+    const halves = HALVES.filter((of) => of.some((s) => now[s].state !== "absent"));
     return (
         <Page title="Overview" sub="Five services on one machine, asked every two seconds.">
             <div class="services">
@@ -132,9 +138,11 @@ export function Overview() {
                 </Card>
             </div>
             <Card title="Queues" note="bounded, every one; full ones refuse or drop, and count it">
-                <div class="two halves">
-                    <Queues live={now} of={["ledger", "wallet"]} />
-                    <Queues live={now} of={["mailbox", "rewarder", "edge"]} />
+                {halves.length === 0 && <Empty title="No queues to show">Queues appear as soon as a service runs.</Empty>}
+                <div class={halves.length > 1 ? "two halves" : "halves"}>
+                    {halves.map((of) => (
+                        <Queues key={of[0]} live={now} of={of} />
+                    ))}
                 </div>
             </Card>
         </Page>

@@ -361,6 +361,22 @@ async function keyboardReachesEverything() {
     assert.deepEqual(unnamed, [], "controls without a name");
 }
 
+// On a small laptop nothing is cut off: tables are as wide as shown, figures end within their card.
+async function overviewFitsALaptop() {
+    for (const width of [1360, 1200, 1024, 900]) {
+        await page.setViewportSize({ width, height: 800 });
+        await visit(page, "overview");
+        const cut = await page.evaluate(() => [
+            ...[...document.querySelectorAll("main .scroll")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => `table ${e.scrollWidth - e.clientWidth} px`),
+            ...[...document.querySelectorAll("main .stat")]
+                .filter((e) => [...e.children].some((c) => c.getBoundingClientRect().left + c.scrollWidth > e.closest(".card").getBoundingClientRect().right))
+                .map((e) => e.textContent),
+        ]);
+        assert.deepEqual(cut, [], `cut off at ${width} px`);
+    }
+    await page.setViewportSize({ width: 1360, height: 900 });
+}
+
 async function everyViewInEveryDress() {
     for (const scheme of ["light", "dark"]) {
         await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
@@ -404,6 +420,7 @@ const steps = [
     runs.rewarder && runs.wallet && runs.ledger && safeModeHoldsAnEpochThatIsQuarantined,
     queuesShowWhatTheyHold,
     keyboardReachesEverything,
+    overviewFitsALaptop,
     everyViewInEveryDress,
     drainingEndsEverything,
 ].filter(Boolean);
