@@ -401,6 +401,13 @@ static int run_dlq(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 
 /* ---- looking ---- */
 
+static void waiting_cells(struct table *table, const json_t *counts)
+{
+    static const char *const names[] = {"ready", "delayed", "leased", "dlq"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        table_cell(table, "%lld", client_int(counts, names[i]));
+}
+
 static int run_topics(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     struct buf path;
@@ -413,17 +420,18 @@ static int run_topics(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     buf_fini(&path);
     if (status != CMD_OK || cmd_global(ctx)->json)
         return print_answer(ctx, &a, status);
-    if (json_array_size(json_object_get(a.json, "topics")) == 0) {
-        puts(argc ? "no topic begins with that" : "no topics yet");
-        client_free(&a);
-        return CMD_OK;
+    static const char *const headers[] = {"topic",   ">shard", ">ready", ">delayed",
+                                          ">leased", ">dead",  ">seq"};
+    struct table table;
+    table_init(&table, cmd_global(ctx)->color, headers, 7);
+    json_array_foreach(json_object_get(a.json, "topics"), i, t)
+    {
+        table_cell(&table, "%s", client_str(t, "topic"));
+        table_cell(&table, "%lld", client_int(t, "shard"));
+        waiting_cells(&table, t);
+        table_cell(&table, "%lld", client_int(json_object_get(t, "head"), "topic_seq"));
     }
-    printf("%-40s %5s %8s %8s %8s %6s %10s\n", "TOPIC", "SHARD", "READY", "DELAYED", "LEASED", "DLQ",
-           "SEQ");
-    json_array_foreach(json_object_get(a.json, "topics"), i, t) printf(
-        "%-40s %5lld %8lld %8lld %8lld %6lld %10lld\n", client_str(t, "topic"), client_int(t, "shard"),
-        client_int(t, "ready"), client_int(t, "delayed"), client_int(t, "leased"), client_int(t, "dlq"),
-        client_int(json_object_get(t, "head"), "topic_seq"));
+    table_print_or(&table, argc ? "no topic begins with that" : "no topics yet");
     client_free(&a);
     return CMD_OK;
 }
@@ -438,19 +446,21 @@ static int shards_list(struct cmd_ctx *ctx) RT_BLOCKS
     if (status != CMD_OK || cmd_global(ctx)->json)
         return print_answer(ctx, &a, status);
     bool shared = json_object_get(a.json, "node") != NULL;
-    printf("%5s %-7s %-16s %6s %8s %8s %8s %6s  %s\n", "SHARD", "STAGE", "NODE", "EPOCH", "READY",
-           "DELAYED", "LEASED", "DLQ", "URL");
+    static const char *const headers[] = {">shard",   "stage",   "node",  ">epoch", ">ready",
+                                          ">delayed", ">leased", ">dead", "url"};
+    struct table table;
+    table_init(&table, cmd_global(ctx)->color, headers, 9);
     json_array_foreach(json_object_get(a.json, "shards"), i, s)
     {
         const char *node = client_str(s, "node");
-        printf("%5lld %-7s %-16s %6lld %8lld %8lld %8lld %6lld  %s\n", client_int(s, "shard"),
-               shared ? client_str(s, "stage") : "here",
-               !shared ? "-"
-               : *node ? node
-                       : "nobody",
-               client_int(s, "epoch"), client_int(s, "ready"), client_int(s, "delayed"),
-               client_int(s, "leased"), client_int(s, "dlq"), client_str(s, "url"));
+        table_cell(&table, "%lld", client_int(s, "shard"));
+        table_cell(&table, "%s", shared ? client_str(s, "stage") : "here");
+        table_cell(&table, "%s", !shared ? "-" : *node ? node : "nobody");
+        table_cell(&table, "%lld", client_int(s, "epoch"));
+        waiting_cells(&table, s);
+        table_cell(&table, "%s", client_str(s, "url"));
     }
+    table_print(&table);
     if (shared)
         printf("node %s has %lld, its share of %lld nodes is %lld\n", client_str(a.json, "node"),
                client_int(a.json, "here"), client_int(a.json, "nodes"), client_int(a.json, "share"));
