@@ -114,7 +114,7 @@ static enum err put_text(struct packer *p, const char *name, struct bytes text)
 static enum err put_file(struct packer *p, const char *dir, const char *name)
 {
     char path[1400], hex[65] = "";
-    struct stat st;
+    struct stat st = {0};
     snprintf(path, sizeof path, "%s/%s", dir, name);
     FILE *in = fopen(path, "rb");
     uint8_t *piece = malloc(PIECE);
@@ -320,7 +320,7 @@ static enum err unpack_all(struct unpacker *u, const char *dir)
 {
     static const uint8_t zeros[BLOCK];
     for (unsigned i = 0; i < FILES_MAX; i++) {
-        uint8_t h[BLOCK];
+        uint8_t h[BLOCK] = {0};
         char name[100];
         uint64_t bytes = 0;
         enum err e = get(u, h, BLOCK);

@@ -51,7 +51,7 @@ static void put_cell(const char *text, int room, bool right, bool last)
 
 void table_print(struct table *t)
 {
-    int widths[TABLE_COLUMNS_MAX];
+    int widths[TABLE_COLUMNS_MAX] = {0};
     for (int c = 0; c < t->columns; c++) {
         widths[c] = width(t->headers[c] + (t->headers[c][0] == '>'));
         for (int i = c; i < t->cell_count; i += t->columns)

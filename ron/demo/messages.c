@@ -73,7 +73,7 @@ static bool ack(struct demo *d, const char *id, const char *what)
 RT_BLOCKS
 static bool deliver(struct demo *d, const char *topic, const char *id)
 {
-    struct letter got;
+    struct letter got = {0};
     bool came;
     if (!receive(d, topic, 5000, &got, &came) ||
         !demo_claim(d, came && strcmp(got.id, id) == 0, "a reader holds it under a lease"))
@@ -89,7 +89,7 @@ static bool poison(struct demo *d, const char *topic, const char *id)
 {
     long long attempt = 0;
     for (int i = 0; i < DELIVERIES_MAX; i++) {
-        struct letter got;
+        struct letter got = {0};
         struct client_answer a;
         char path[128];
         bool came;
@@ -149,7 +149,7 @@ static bool bring_back(struct demo *d, const char *topic, const char *id)
                          "the operator repaired the printer and reprocessed %lld dead letter",
                          client_int(a.json, "moved"));
     client_free(&a);
-    struct letter got;
+    struct letter got = {0};
     bool came;
     return ok && receive(d, topic, 5000, &got, &came) &&
            demo_claim(d, came && strcmp(got.id, id) == 0, "it was delivered again, attempt %lld",

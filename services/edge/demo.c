@@ -132,7 +132,7 @@ static void put_number(struct buf *b, unsigned field, uint64_t v)
 
 static void put_zigzag(struct buf *b, int v)
 {
-    put_varint(b, (uint32_t)v << 1 ^ (uint32_t)(v >> 31));
+    put_varint(b, (uint32_t)v << 1 ^ (v < 0 ? UINT32_MAX : 0));
 }
 
 /* Commands for one ring or line: MoveTo, LineTo × (n-1), ClosePath. */

@@ -268,6 +268,7 @@ static void written(struct net_oap_conn *c, size_t n)
     atomic_fetch_sub(&c->tx_bytes, n);
     while (n > 0) {
         struct net_oap_out *o = c->out_first;
+        CHECK(o != NULL); /* no more was written than there was */
         size_t part = o->n - o->at < n ? o->n - o->at : n;
         o->at += part;
         n -= part;

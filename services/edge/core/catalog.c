@@ -151,7 +151,7 @@ static void del_object(struct edge_catalog *c, const struct sha256 *digest)
     if (!o)
         return;
     while (o->refs)
-        drop_ref(c, o->refs);
+        drop_ref(c, o->refs); /* NOLINT(clang-analyzer-unix.Malloc): it is taken out of the list */
     map_remove(&c->objects, digest_key(digest));
     c->bytes -= o->size;
     free(o);

@@ -403,6 +403,7 @@ static enum err walk_end(struct walk *w, enum err e, struct edge_dir *out)
     }
     struct edge_entry *fitted = reallocarray(w->list, w->n ? w->n : 1, sizeof *fitted);
     *out = (struct edge_dir){fitted ? fitted : w->list, w->n};
+    /* cppcheck-suppress memleak ; out has it */
     return ERR_OK;
 }
 
