@@ -11,7 +11,12 @@
 #include "services/mailbox/reshard.h"
 #include "store/file_replace.h"
 
-enum { META_BYTES = 4096, CLEAN_BYTES = 8 + 4 + 64 * 8 + 4 };
+enum {
+    META_BYTES = 4096,
+    CLEAN_BYTES = 8 + 4 + 64 * 8 + 4,
+    SEGMENT_MIN = 4 << 20, /* as storage.segment_bytes */
+    SEGMENT_MAX = 256 << 20
+};
 
 static void seal(uint8_t *p, size_t n)
 {
@@ -82,6 +87,43 @@ enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint16_t want_s
     }
     buf_fini(&b);
     return e == ERR_OK ? load_routing(mb, dir) : e;
+}
+
+struct sizes {
+    struct store_disk *disk;
+    char dir[STORE_PATH_MAX];
+    uint64_t wanted, largest;
+    bool seen;
+};
+
+static enum err note_size(void *ctx, const char *name) RT_BLOCKS
+{
+    struct sizes *z = ctx;
+    char path[STORE_PATH_MAX];
+    struct store_stat st;
+    size_t n = strlen(name);
+    if (n < 4 || strcmp(name + n - 4, ".seg") != 0)
+        return ERR_OK;
+    store_path_join(path, z->dir, name);
+    if (store_disk_stat(z->disk, path, &st) != ERR_OK)
+        return ERR_OK; /* whoever opens it says what is wrong with it */
+    z->seen = z->seen || st.bytes == z->wanted;
+    if (st.bytes % 4096 == 0 && st.bytes <= SEGMENT_MAX && st.bytes > z->largest)
+        z->largest = st.bytes;
+    return ERR_OK;
+}
+
+uint32_t mailbox_files_segment_bytes(struct mailbox *mb, const char *dir, uint32_t wanted)
+{
+    struct sizes z = {.disk = svc_disk(mb->svc), .wanted = wanted};
+    for (uint16_t no = 0; no < mb->shards && !z.seen; no++) {
+        struct store_stat st;
+        mailbox_log_shard_dir(z.dir, dir, no);
+        if (store_disk_stat(z.disk, z.dir, &st) == ERR_OK &&
+            store_disk_list(z.disk, z.dir, note_size, &z) != ERR_OK)
+            return wanted;
+    }
+    return z.seen || z.largest < SEGMENT_MIN ? wanted : (uint32_t)z.largest;
 }
 
 bool mailbox_files_made(struct mailbox *mb, const char *dir)

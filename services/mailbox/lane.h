@@ -74,9 +74,8 @@ struct mailbox_lane {
     struct mailbox_stream *streams;
     struct mailbox_reclaim reclaim;
     bool more_ticks;
-    bool worked;    /* the last turn found jobs */
-    bool roomy;     /* it found room for the largest group */
-    bool gives_way; /* a group was written since the last turn began */
+    bool worked; /* the last turn found jobs */
+    bool roomy;  /* it found room for the largest group */
     int64_t counted_at_us;
     uint32_t retention_credit;
     int64_t retention_at_us;

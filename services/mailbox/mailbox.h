@@ -146,6 +146,8 @@ NODISCARD enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint1
 /* Compares the journals with CLEAN (a shorter one makes its shard read-only), then removes it. */
 NODISCARD enum err mailbox_files_check_clean(struct mailbox *mb, const char *dir) RT_BLOCKS;
 NODISCARD enum err mailbox_files_clean(struct mailbox *mb, const char *dir) RT_BLOCKS;
+/* Segments keep the size the first ones were made with: that, if there are segments and none has the wanted one. */
+uint32_t mailbox_files_segment_bytes(struct mailbox *mb, const char *dir, uint32_t wanted) RT_BLOCKS;
 /* Whether there is a META: a mailbox was made here. */
 bool mailbox_files_made(struct mailbox *mb, const char *dir) RT_BLOCKS;
 /* A directory of a shared mailbox says so (REPLICA) and is not opened alone: what it would write nobody else would know. */

@@ -160,6 +160,11 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
     if (e == ERR_OK)
         e = mailbox_files_open(mb, svc_data_dir(s), layout.shards);
     if (e == ERR_OK)
+        mb->segment_bytes = mailbox_files_segment_bytes(mb, svc_data_dir(s), layout.segment_bytes);
+    if (mb->segment_bytes != layout.segment_bytes)
+        obs_log(svc_log(s), OBS_WARN, "storage.segment_bytes_kept", OBS_U64("bytes", mb->segment_bytes),
+                OBS_U64("configured", layout.segment_bytes), OBS_END);
+    if (e == ERR_OK)
         e = mailbox_replica_found(mb);
     if (e == ERR_OK)
         e = mailbox_files_shared(mb, svc_data_dir(s));

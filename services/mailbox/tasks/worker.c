@@ -15,7 +15,6 @@
  */
 #include <stdlib.h>
 
-#include "rt/give_way.h"
 #include "services/mailbox/tasks/worker_internal.h"
 #include "services/mailbox/tenancy.h"
 
@@ -341,7 +340,6 @@ void mailbox_worker__commit(struct mailbox_lane *l, struct mailbox_now now, bool
     enum mailbox_why why = MAILBOX_WHY_NONE;
     if (e == ERR_OK && must_write(l, now, last)) {
         e = mailbox_lane_commit(l, now);
-        l->gives_way = e == ERR_OK;
         if (e == ERR_NO_SPACE) {
             atomic_store(&l->disk_full, atomic_load(&l->no_space));
             if (!l->held || (!l->roomy && !last))
@@ -428,9 +426,6 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
     enum err closed = ERR_OK, e;
     if (wait > wait_most_us)
         wait = wait_most_us;
-    if (l->gives_way) /* where a core is shared, the loop that was just given answers brings what they led to: larger groups */
-        rt_give_way();
-    l->gives_way = false;
     if (wait > 0)
         e = rt_chan_recv_batch(l->work, jobs, MAILBOX_BATCH_JOBS, deadline_at_ns(os_now_ns() + wait * 1000),
                                &n);
