@@ -114,13 +114,21 @@ static enum err visit_epoch(void *ctx, const char *epoch) RT_BLOCKS
     struct shop *s = ctx;
     struct rewarder_view *v = NULL;
     const char *bad;
-    char where[160], what[96];
+    char where[160], what[128];
     snprintf(where, sizeof where, "runs/%s/%s", s->visited, epoch);
     enum err e = rewarder_view_open(
         &s->r.files, &(struct rewarder_view_spec){s->visited, epoch, .rebuild_tree = true}, &v, &bad);
     if (e == ERR_NOT_FOUND)
         return ERR_OK; /* never sealed, or swept */
     s->runs++;
+    if (e == ERR_VERSION) {
+        snprintf(what, sizeof what,
+                 "%s was written by another version of the format: leave it to the "
+                 "program that wrote it",
+                 bad);
+        fault(s, what, where);
+        return ERR_OK;
+    }
     if (e != ERR_OK) {
         snprintf(what, sizeof what, "%s is missing or fails its hash (ron rewarder rebuild)",
                  bad ? bad : "a file");
@@ -436,6 +444,19 @@ static bool is_vouched_for(struct work *w) RT_BLOCKS
     return ours;
 }
 
+/* What another version wrote is not damage, and is not written over. */
+static int refuse_other_version(struct work *w) RT_BLOCKS
+{
+    struct rewarder_view *v = NULL;
+    const char *bad;
+    enum err e = rewarder_view_open(
+        &w->shop->r.files,
+        &(struct rewarder_view_spec){w->run->tenant, w->run->epoch, .rebuild_tree = true}, &v, &bad);
+    rewarder_view_unref(v);
+    return e == ERR_VERSION ? cmd_fail(w->shop->ctx, CMD_REFUSED, "%s: %s", bad, rewarder_view_words(e))
+                            : CMD_OK;
+}
+
 static int install(struct work *w) RT_BLOCKS
 {
     struct buf commitment;
@@ -487,6 +508,8 @@ int rewarder_rebuild_run(struct cmd_ctx *ctx, int argc, char **argv)
         if (!w.run || !w.run->info.leaves)
             status = cmd_fail(ctx, CMD_REFUSED, "no sealed run of epoch %s is registered", argv[0]);
     }
+    if (status == CMD_OK)
+        status = refuse_other_version(&w);
     if (status == CMD_OK)
         status = load_policy(&w);
     if (status == CMD_OK)

@@ -24,6 +24,8 @@
 #include "ron/crew.h"
 #include "rt/os.h"
 
+#define RUN_TYPE "ron-reward-run/1"
+
 enum { FILE_MAX = 1 << 30 };
 
 int verify_mismatch(struct cmd_ctx *ctx, const char *what)
@@ -150,8 +152,19 @@ static bool read_heading(struct verify_run *r)
     return true;
 }
 
+/* Nothing is wrong with it that we could know. */
+static int other_version(struct cmd_ctx *ctx, const char *file, const char *is, size_t n, const char *ours)
+{
+    return cmd_fail(
+        ctx, VERIFY_UNREADABLE,
+        "%s is of the format %.*s, and this program knows %s: verify it with the version that wrote it",
+        file, (int)(n < 32 ? n : 32), is, ours);
+}
+
 static int parse_payouts(struct cmd_ctx *ctx, struct verify_run *r)
 {
+    if (r->payouts.n > 8 && !memcmp(r->payouts.p, "RONPAY", 6) && memcmp(r->payouts.p, "RONPAY01", 8) != 0)
+        return other_version(ctx, "payouts.bin", (const char *)r->payouts.p, 8, "RONPAY01");
     if (r->payouts.n < 160 || memcmp(r->payouts.p, "RONPAY01", 8) != 0 || !read_heading(r))
         return verify_mismatch(ctx, damaged);
     r->parts = (r->rows + PART_ROWS - 1) / PART_ROWS;
@@ -181,6 +194,9 @@ static int load(struct cmd_ctx *ctx, const char *dir, struct verify_run *r)
     r->root = json_loadb((const char *)r->manifest.p, r->manifest.n, JSON_REJECT_DUPLICATES, &why);
     if (!r->root)
         return cmd_fail(ctx, VERIFY_UNREADABLE, "run.json is not JSON");
+    const char *type = verify_text(r->root, "type");
+    if (strcmp(type, RUN_TYPE) != 0)
+        return other_version(ctx, "run.json", type, strlen(type), RUN_TYPE);
     return parse_payouts(ctx, r);
 }
 

@@ -238,6 +238,11 @@ static enum err adopt(struct rewarder *r, const char *tenant, const char *epoch,
         e = ERR_ARTIFACT_CORRUPT;
         bad = "signature";
     }
+    if (e == ERR_VERSION) { /* sealed, and not ours to compute over */
+        obs_log(r->log, OBS_ERROR, "artifact.version", OBS_STR("tenant", tenant), OBS_STR("epoch", epoch),
+                OBS_STR("file", bad), OBS_STR("detail", rewarder_view_words(e)), OBS_END);
+        return e;
+    }
     if (e != ERR_OK) {
         if (bad && r->metrics[REWARDER_M_corrupt]) /* `fsck` counts nothing */
             REWARDER_COUNT(r, corrupt, bad);

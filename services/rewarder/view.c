@@ -102,6 +102,29 @@ static enum err corrupt(struct place *at, const char *file)
     return ERR_ARTIFACT_CORRUPT;
 }
 
+/* The same name with another number at its end: nobody damaged it, but it is not ours to read or to mend. */
+static bool is_other_version(struct bytes text, struct str ours)
+{
+    size_t name = ours.n;
+    while (name && ours.p[name - 1] >= '0' && ours.p[name - 1] <= '9')
+        name--;
+    return text.n > name && !memcmp(text.p, ours.p, name) && text.p[name] >= '0' && text.p[name] <= '9' &&
+           (text.n < ours.n || memcmp(text.p, ours.p, ours.n) != 0);
+}
+
+static enum err other_version(struct place *at, const char *file)
+{
+    at->bad = file;
+    return ERR_VERSION;
+}
+
+const char *rewarder_view_words(enum err e)
+{
+    return e == ERR_VERSION ? "a stored file of the run was written by another version of the format; the "
+                              "program that wrote it can read it"
+                            : "a stored file of the run fails its hash";
+}
+
 static enum err open_seal(struct rewarder_view *v, struct place *at) RT_BLOCKS
 {
     struct rewarder_file file;
@@ -132,9 +155,12 @@ static enum err open_manifest(struct rewarder_view *v, struct place *at, struct 
     struct bytes text = v->manifest_file.bytes;
     sha256_of(text.p, text.n, &v->manifest_digest);
     json_t *root = json_loadb((const char *)text.p, text.n, JSON_REJECT_DUPLICATES, &why);
-    bool ok = root && read_manifest(v, root, c);
+    struct str type = {NULL, 0};
+    bool other =
+        get_text(root, "type", &type) && is_other_version(bytes_of_str(type), STR("ron-reward-run/1"));
+    bool ok = root && !other && read_manifest(v, root, c);
     json_decref(root);
-    return ok ? ERR_OK : corrupt(at, "run.json");
+    return ok ? ERR_OK : other ? other_version(at, "run.json") : corrupt(at, "run.json");
 }
 
 static enum err open_tree(struct rewarder_view *v, struct place *at) RT_BLOCKS
@@ -180,6 +206,8 @@ static enum err open_all(struct rewarder_view *v, struct place *at) RT_BLOCKS
         e = open_manifest(v, at, &claims);
     if (e == ERR_OK && load(at, "payouts.bin", &v->payouts_file) != ERR_OK)
         e = corrupt(at, "payouts.bin");
+    if (e == ERR_OK && is_other_version(v->payouts_file.bytes, STR("RONPAY01")))
+        e = other_version(at, "payouts.bin");
     if (e == ERR_OK && rewarder_payouts_open(v->payouts_file.bytes, &v->table) != ERR_OK)
         e = corrupt(at, "payouts.bin");
     if (e != ERR_OK)

@@ -44,11 +44,14 @@ struct rewarder_view_spec {
 };
 /*
  * Every byte is hashed: payouts.bin against the manifest, the tree against the commitment (rebuilt when tree.bin is bad or
- * `rebuild_tree`). ERR_NOT_FOUND: not sealed; ERR_ARTIFACT_CORRUPT. *out_bad is the file that is missing or damaged: also
+ * `rebuild_tree`). ERR_NOT_FOUND: not sealed; ERR_VERSION: run.json or payouts.bin say that another version of the format wrote them;
+ * ERR_ARTIFACT_CORRUPT. *out_bad is the file that is missing or damaged: also
  * with ERR_OK when that was tree.bin, which is only a cache; else NULL.
  */
 NODISCARD enum err rewarder_view_open(struct rewarder_files *f, const struct rewarder_view_spec *spec,
                                       struct rewarder_view **out, const char **out_bad) RT_BLOCKS;
+/* What to tell people about a run that could not be opened. */
+const char *rewarder_view_words(enum err e);
 struct rewarder_view *rewarder_view_ref(struct rewarder_view *v);
 void rewarder_view_unref(struct rewarder_view *v); /* NULL is fine */
 /* After somebody went through the whole table: its pages are not ours any more until they are read again. */

@@ -397,7 +397,7 @@ static void settle_run(struct emitter *e, struct rewarder_run *run) RT_BLOCKS
         bad = bad ? bad : "run.json"; /* whole in itself, but not what was sealed */
         REWARDER_COUNT(r, corrupt, bad);
         rewarder_log_run(r, OBS_ERROR, "artifact.corrupt", run, bad);
-        quarantine(&m, "artifact", "a file of the sealed run fails its hash", NULL);
+        quarantine(&m, "artifact", rewarder_view_words(err), NULL);
         rewarder_view_unref(m.view);
         return;
     }

@@ -20,7 +20,7 @@ static void tell_corrupt(struct rewarder_item *it, enum err e, const char *file)
     if (e == ERR_NO_MEMORY)
         problem(it, ERR_UNAVAILABLE, "out of memory");
     else if (it->rq)
-        net_reply_problem_details(it->rq, ERR_ARTIFACT_CORRUPT, "a stored file of the run fails its hash",
+        net_reply_problem_details(it->rq, ERR_ARTIFACT_CORRUPT, rewarder_view_words(e),
                                   bytes_of(details, (size_t)n));
     it->rq = NULL;
 }
