@@ -93,6 +93,12 @@ static int exit_code(const struct client_answer *a)
     return a->status >= 300 ? CMD_REFUSED : CMD_OK;
 }
 
+static void show_upload(void *arg, uint64_t sent, uint64_t of)
+{
+    const struct client_answer *out = arg;
+    progress_step(out->upload, sent, of);
+}
+
 int client_call(struct cmd_ctx *ctx, const char *service, const struct client_request *rq,
                 struct client_answer *out)
 {
@@ -132,6 +138,9 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
         .response_max = answer_max,
         .http_allowed = true,
     };
+    out->upload = rq->upload;
+    if (rq->upload)
+        request.on_upload = show_upload;
     if (rq->repeat)
         request.retry = (struct net_http_retry){.tries = 1000, .on_5xx = true, .on_sent = true};
     enum err e = net_http_once(&request, NULL, keep, out);
@@ -142,7 +151,7 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
         buf_reset(&url);
         buf_puts(&url, out->location);
         client_free(out);
-        *out = (struct client_answer){0};
+        *out = (struct client_answer){.upload = rq->upload};
         buf_init(&out->body, answer_max);
         request.url = buf_cstr(&url);
         e = net_http_once(&request, NULL, keep, out);

@@ -18,6 +18,7 @@
 #include "base/buf.h"
 #include "base/err.h"
 #include "ron/cmd.h"
+#include "ron/progress.h"
 #include "rt/lock.h"
 
 struct client_request {
@@ -32,6 +33,7 @@ struct client_request {
     bool no_token;
     /* Retries 429, 503 and broken connections until the time-out; only for requests that may be repeated. */
     bool repeat;
+    struct progress *upload; /* told how much of the body is out; NULL: nobody is */
 };
 
 struct client_answer {
@@ -40,6 +42,7 @@ struct client_answer {
     struct buf body;
     json_t *json; /* NULL unless the body is JSON */
     char etag[96], location[640], replayed[8];
+    struct progress *upload; /* of the request */
 };
 
 /* Follows a 307 to another node. CMD_OK for 2xx, CMD_REFUSED for other 4xx, CMD_UNAVAILABLE for 429, 5xx and no answer. */

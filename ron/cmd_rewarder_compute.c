@@ -40,6 +40,7 @@ int rewarder_put_file(struct cmd_ctx *ctx, const char *path, char out_cid[SHA256
 {
     struct buf text;
     struct client_answer a;
+    struct progress shown;
     buf_init(&text, FILE_MAX);
     int status = rewarder_read_file(ctx, path, &text);
     if (status != CMD_OK) {
@@ -48,6 +49,7 @@ int rewarder_put_file(struct cmd_ctx *ctx, const char *path, char out_cid[SHA256
     }
     const char *nl = memchr(text.p, '\n', text.n);
     bool ndjson = !(nl && memmem(text.p, text.n, "\"rows\"", 6));
+    progress_begin(&shown, ctx, "uploading");
     status =
         client_call(ctx, "rewarder",
                     &(struct client_request){.method = "PUT",
@@ -55,8 +57,10 @@ int rewarder_put_file(struct cmd_ctx *ctx, const char *path, char out_cid[SHA256
                                              .body = (const char *)text.p,
                                              .body_n = text.n,
                                              .type = ndjson ? "application/x-ndjson" : "application/json",
-                                             .timeout_ms = 120000},
+                                             .timeout_ms = 120000,
+                                             .upload = &shown},
                     &a);
+    progress_end(&shown);
     buf_fini(&text);
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);

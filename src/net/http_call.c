@@ -447,6 +447,16 @@ static void set_method(struct net_http_call *call)
     curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, call->method);
 }
 
+static int on_progress(void *ctx, curl_off_t down_of, curl_off_t down, curl_off_t up_of, curl_off_t up)
+{
+    struct net_http_call *call = ctx;
+    (void)down_of;
+    (void)down;
+    if (up_of > 0 && up >= 0)
+        call->rq.on_upload(call->arg, (uint64_t)up, (uint64_t)up_of);
+    return 0; /* go on */
+}
+
 static enum err easy_setup(struct net_http_call *call, bool https)
 {
     const struct net_http_client *c = call->client;
@@ -476,6 +486,11 @@ static enum err easy_setup(struct net_http_call *call, bool https)
     curl_easy_setopt(h, CURLOPT_OPENSOCKETDATA, (void *)call);
     curl_easy_setopt(h, CURLOPT_CLOSESOCKETFUNCTION, net_http_client_close_socket);
     curl_easy_setopt(h, CURLOPT_CLOSESOCKETDATA, (void *)call->client);
+    if (call->rq.on_upload != NULL) {
+        curl_easy_setopt(h, CURLOPT_XFERINFOFUNCTION, on_progress);
+        curl_easy_setopt(h, CURLOPT_XFERINFODATA, (void *)call);
+        curl_easy_setopt(h, CURLOPT_NOPROGRESS, 0L);
+    }
     if (c->ca_file != NULL)
         curl_easy_setopt(h, CURLOPT_CAINFO, c->ca_file);
     if (call->uds != NULL)

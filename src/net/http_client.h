@@ -81,6 +81,8 @@ struct net_http_request {
     /* Status and headers before the first piece (or before the end); false ends it with ERR_CANCELED. May
      * be NULL. */
     bool (*on_head)(void *arg, const struct net_http_response *head);
+    /* Again and again while the body goes out: how much of it has. May be NULL. */
+    void (*on_upload)(void *arg, uint64_t sent, uint64_t of);
 };
 
 struct net_http_header {

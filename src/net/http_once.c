@@ -37,6 +37,12 @@ static bool once_body(void *arg, struct bytes piece)
     return o->rq->on_body(o->arg, piece);
 }
 
+static void once_upload(void *arg, uint64_t sent, uint64_t of)
+{
+    const struct once *o = arg;
+    o->rq->on_upload(o->arg, sent, of);
+}
+
 /* A task beats while it waits here, and a hard cancel ends the request. Elsewhere nobody asks. */
 static void await(struct net_loop *loop, struct net_http_call *call, const struct once *o)
 {
@@ -91,6 +97,7 @@ enum err net_http_session_send(struct net_http_session *s, const struct net_http
     struct net_http_request mine = *rq;
     mine.on_head = rq->on_head != NULL ? once_head : NULL;
     mine.on_body = rq->on_body != NULL ? once_body : NULL;
+    mine.on_upload = rq->on_upload != NULL ? once_upload : NULL;
     enum err e = net_http_send(s->client, &mine, on_once, &o, &call);
     if (e == ERR_OK)
         await(s->loop, call, &o);
