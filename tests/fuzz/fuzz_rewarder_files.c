@@ -11,23 +11,9 @@
 #include "base/check.h"
 #include "services/rewarder/core/tree.h"
 #include "services/rewarder/files.h"
+#include "take.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) RT_BLOCKS;
-
-struct take {
-    const uint8_t *p;
-    size_t n;
-};
-
-static uint64_t number(struct take *t, unsigned bytes)
-{
-    uint64_t v = 0;
-    while (bytes-- && t->n) {
-        v = v << 8 | *t->p++;
-        t->n--;
-    }
-    return v;
-}
 
 /* ---- registry.log ---- */
 
@@ -40,18 +26,18 @@ static enum err count_line(void *ctx, struct bytes line)
 
 static void build_log(struct take *t, struct buf *log)
 {
-    unsigned frames = (unsigned)number(t, 1) % 6;
+    unsigned frames = (unsigned)take_number(t, 1) % 6;
     for (unsigned i = 0; i < frames; i++) {
         char line[64];
-        int n =
-            snprintf(line, sizeof line, "{\"n\":%u,\"x\":\"%0*d\"}", i, 1 + (int)(number(t, 1) % 20), 0);
+        int n = snprintf(line, sizeof line, "{\"n\":%u,\"x\":\"%0*d\"}", i,
+                         1 + (int)(take_number(t, 1) % 20), 0);
         rewarder_log_frame(bytes_of(line, (size_t)n), log);
     }
-    unsigned faults = (unsigned)number(t, 1) % 3;
+    unsigned faults = (unsigned)take_number(t, 1) % 3;
     for (unsigned i = 0; i < faults && log->n; i++)
-        log->p[number(t, 2) % log->n] ^= (uint8_t)(1u << (number(t, 1) % 8));
+        log->p[take_number(t, 2) % log->n] ^= (uint8_t)(1u << (take_number(t, 1) % 8));
     if (t->n & 1)
-        buf_truncate(log, log->n - number(t, 1) % (log->n + 1));
+        buf_truncate(log, log->n - take_number(t, 1) % (log->n + 1));
     buf_put(log, t->p, t->n);
 }
 
@@ -89,11 +75,11 @@ static void settle_record(struct take *t)
         rewarder_settle_encode(&s, back);
         CHECK(!memcmp(rec, back, 24)); /* four bytes are unused */
     }
-    s = (struct rewarder_settle_record){(uint32_t)number(t, 4), (uint32_t)number(t, 4), number(t, 8),
-                                        number(t, 8)};
+    s = (struct rewarder_settle_record){(uint32_t)take_number(t, 4), (uint32_t)take_number(t, 4),
+                                        take_number(t, 8), take_number(t, 8)};
     rewarder_settle_encode(&s, rec);
     CHECK(rewarder_settle_decode(rec, &s));
-    rec[number(t, 1) % 28] ^= (uint8_t)(1u << (number(t, 1) % 8));
+    rec[take_number(t, 1) % 28] ^= (uint8_t)(1u << (take_number(t, 1) % 8));
     CHECK(!rewarder_settle_decode(rec, &s));
 }
 
@@ -107,7 +93,7 @@ static void prove(struct take *t)
     struct rewarder_node block[REWARDER_TREE_BLOCK], node, leaf;
     struct rewarder_tree tree;
     struct rewarder_proof p;
-    uint64_t n = 1 + number(t, 2) % LEAVES_MAX, index = number(t, 2) % n;
+    uint64_t n = 1 + take_number(t, 2) % LEAVES_MAX, index = take_number(t, 2) % n;
     CHECK(rewarder_tree_init(&tree, n) == ERR_OK);
     for (uint64_t i = 0; i < n; i++)
         leaves[i] = rewarder_leaf((struct bytes){NULL, 0}, STR("acct"), (wide_u128)i + 1);
@@ -125,20 +111,21 @@ static void prove(struct take *t)
     rewarder_tree_prove(&tree, index, block, &p);
     leaf = leaves[index];
     CHECK(rewarder_proof_check(&p, &leaf, &tree.root) == ERR_OK);
-    unsigned what = (unsigned)number(t, 1) % 6, step = p.steps ? (unsigned)number(t, 1) % p.steps : 0;
-    uint8_t bit = (uint8_t)(1u << (number(t, 1) % 8));
+    unsigned what = (unsigned)take_number(t, 1) % 6,
+             step = p.steps ? (unsigned)take_number(t, 1) % p.steps : 0;
+    uint8_t bit = (uint8_t)(1u << (take_number(t, 1) % 8));
     if (what == 0)
         leaf.sum += bit;
     else if (what == 1)
-        leaf.hash.b[number(t, 1) % 32] ^= bit;
+        leaf.hash.b[take_number(t, 1) % 32] ^= bit;
     else if (what == 2)
-        p.count += 1 + number(t, 1);
+        p.count += 1 + take_number(t, 1);
     else if (p.steps == 0)
         p.index += 1; /* nothing else to change: past the end */
     else if (what == 3)
         p.step[step].node.sum ^= bit;
     else if (what == 4)
-        p.step[step].node.hash.b[number(t, 1) % 32] ^= bit;
+        p.step[step].node.hash.b[take_number(t, 1) % 32] ^= bit;
     else
         p.step[step].left = !p.step[step].left;
     /* Another count may give the same shape around a leaf: then the path still is one. Everything else is a lie. */
@@ -152,7 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct take t = {data, size};
     struct buf log;
-    switch (number(&t, 1) % 4) {
+    switch (take_number(&t, 1) % 4) {
     case 0:
         replay((struct bytes){t.p, t.n});
         break;

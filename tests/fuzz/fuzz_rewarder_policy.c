@@ -10,23 +10,9 @@
 #include "services/rewarder/core/calc.h"
 #include "services/rewarder/core/explain.h"
 #include "services/rewarder/core/policy.h"
+#include "take.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-struct take {
-    const uint8_t *p;
-    size_t n;
-};
-
-static uint64_t number(struct take *t, unsigned bytes)
-{
-    uint64_t v = 0;
-    while (bytes-- && t->n) {
-        v = v << 8 | *t->p++;
-        t->n--;
-    }
-    return v;
-}
 
 static struct rewarder_policy *build_policy(struct take *t)
 {
@@ -34,22 +20,22 @@ static struct rewarder_policy *build_policy(struct take *t)
     struct buf b;
     struct rewarder_policy *p = NULL;
     const char *member;
-    unsigned how = (unsigned)number(t, 1);
+    unsigned how = (unsigned)take_number(t, 1);
     buf_init(&b, 8192);
     buf_printf(&b,
                "{\"v\":1,\"id\":\"p\",\"asset\":\"ron\",\"funding_account\":\"f\",\"dust_account\":\"%s\",",
                how & 64 ? "f" : "m");
-    buf_printf(&b, "\"pool\":\"%llu%s\",", (unsigned long long)number(t, 8),
+    buf_printf(&b, "\"pool\":\"%llu%s\",", (unsigned long long)take_number(t, 8),
                how & 32 ? "0000000000000000000" : "");
     if (how & 4)
-        buf_printf(&b, "\"min_payout\":\"%llu\",", (unsigned long long)number(t, 2));
+        buf_printf(&b, "\"min_payout\":\"%llu\",", (unsigned long long)take_number(t, 2));
     if (how & 8)
-        buf_printf(&b, "\"max_payout\":\"%llu\",", (unsigned long long)number(t, 3));
+        buf_printf(&b, "\"max_payout\":\"%llu\",", (unsigned long long)take_number(t, 3));
     buf_printf(&b, "\"rounding\":\"%s\",\"weights\":[", roundings[how % 4 == 3 && how < 250 ? 1 : how % 4]);
-    unsigned n = 1 + (unsigned)number(t, 1) % 3;
+    unsigned n = 1 + (unsigned)take_number(t, 1) % 3;
     for (unsigned i = 0; i < n; i++)
-        buf_printf(&b, "%s{\"dim\":\"d%u\",\"num\":%u,\"den\":%u}", i ? "," : "", i, (unsigned)number(t, 2),
-                   1 + (unsigned)number(t, 2));
+        buf_printf(&b, "%s{\"dim\":\"d%u\",\"num\":%u,\"den\":%u}", i ? "," : "", i,
+                   (unsigned)take_number(t, 2), 1 + (unsigned)take_number(t, 2));
     buf_puts(&b, "]}");
     if (rewarder_policy_create(buf_bytes(&b), &p, &member) != ERR_OK)
         p = NULL;
@@ -67,16 +53,16 @@ static void allocate(struct take *t, const struct rewarder_policy *p)
     unsigned index;
     for (unsigned d = 0; d < p->weight_count; d++)
         rows.dims[d] = str_from_c(p->weights[d].dim);
-    rows.count = number(t, 1) % 24;
+    rows.count = take_number(t, 1) % 24;
     size_t at = rewarder_rows_header(&rows, bytes);
     for (unsigned i = 0; i < rows.count; i++) {
         bytes[at++] = 1;
         bytes[at++] = (uint8_t)('a' + i);
         for (unsigned d = 0; d < p->weight_count; d++, at += 8)
-            be64_put(bytes + at, number(t, 1 + (unsigned)number(t, 1) % 8) >> 1);
+            be64_put(bytes + at, take_number(t, 1 + (unsigned)take_number(t, 1) % 8) >> 1);
     }
     CHECK(rewarder_rows_open((struct bytes){bytes, at}, &rows) == ERR_OK);
-    if (rewarder_calc_create(&rows, p, p->pool, 1 + number(t, 1) % 9, &c, &index) != ERR_OK)
+    if (rewarder_calc_create(&rows, p, p->pool, 1 + take_number(t, 1) % 9, &c, &index) != ERR_OK)
         return;
     enum err e = rewarder_calc_run(c);
     CHECK(e == ERR_OK || e == ERR_OVERFLOW || e == ERR_RESERVED_ACCOUNT);
@@ -98,7 +84,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct rewarder_policy *p;
     struct rewarder_payouts v;
     struct rewarder_tree tree;
-    unsigned mode = (unsigned)number(&t, 1);
+    unsigned mode = (unsigned)take_number(&t, 1);
     if (mode < 32) {
         if (rewarder_policy_create((struct bytes){t.p, t.n}, &p, &member) == ERR_OK) {
             struct rewarder_policy *again;

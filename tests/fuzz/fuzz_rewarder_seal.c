@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "ron/seal_csv.h"
 #include "services/rewarder/core/snapshot.h"
+#include "take.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -49,25 +50,12 @@ static void any_bytes(const uint8_t *data, size_t size)
 
 /* ---- built files ---- */
 
-struct plan {
-    const uint8_t *p;
-    size_t n;
-};
-
-static unsigned choose(struct plan *t, unsigned below)
-{
-    unsigned v = t->n ? *t->p : 0;
-    if (t->n)
-        t->p++, t->n--;
-    return v % below;
-}
-
-static void built(struct plan *t)
+static void built(struct take *t)
 {
     struct buf text, rows, want;
     struct seal_csv c;
-    unsigned dims = 1 + choose(t, 16), count = choose(t, 30), how = choose(t, 4);
-    unsigned bad = choose(t, 2) ? choose(t, 30) : 30, bad_column = choose(t, 17) % (dims + 1);
+    unsigned dims = 1 + take_below(t, 16), count = take_below(t, 30), how = take_below(t, 4);
+    unsigned bad = take_below(t, 2) ? take_below(t, 30) : 30, bad_column = take_below(t, 17) % (dims + 1);
     const char *nl = how & 1 ? "\r\n" : "\n";
     int column;
     buf_init(&text, 1 << 20);
@@ -83,11 +71,11 @@ static void built(struct plan *t)
         buf_printf(&text, "a:%u%s", i, i == bad && bad_column == 0 ? "\"" : "");
         buf_printf(&want, "[\"a:%u\"", i);
         for (unsigned d = 1; d <= dims; d++) {
-            unsigned long long v = (unsigned long long)choose(t, 256) << choose(t, 55);
+            unsigned long long v = (unsigned long long)take_below(t, 256) << take_below(t, 55);
             buf_printf(&text, ",%llu%s", v, i == bad && bad_column == d ? "." : "");
             buf_printf(&want, ",%llu", v);
         }
-        buf_puts(&text, i + 1 == count && choose(t, 2) ? "" : nl);
+        buf_puts(&text, i + 1 == count && take_below(t, 2) ? "" : nl);
         buf_puts(&want, "]\n");
     }
     const char *why = read_all(&c, buf_str(&text), &rows, &column);
@@ -109,6 +97,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (data[0] < 128)
         any_bytes(data + 1, size - 1);
     else
-        built(&(struct plan){data + 1, size - 1});
+        built(&(struct take){data + 1, size - 1});
     return 0;
 }

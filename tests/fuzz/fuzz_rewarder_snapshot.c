@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/str.h"
 #include "services/rewarder/core/snapshot.h"
+#include "take.h"
 
 enum { ROWS_MAX = 1000 };
 
@@ -90,19 +91,6 @@ static void whole_file(const uint8_t *data, size_t size)
 
 enum { BUILT_MAX = 40 };
 
-struct plan {
-    const uint8_t *p;
-    size_t n;
-};
-
-static unsigned choose(struct plan *t, unsigned below)
-{
-    unsigned v = t->n ? *t->p : 0;
-    if (t->n)
-        t->p++, t->n--;
-    return v % below;
-}
-
 struct built {
     unsigned rows, dims;
     bool dim_reversed; /* columns in the other order */
@@ -110,14 +98,14 @@ struct built {
     unsigned name[BUILT_MAX];
 };
 
-static void build(struct plan *t, struct built *b)
+static void build(struct take *t, struct built *b)
 {
-    b->rows = choose(t, BUILT_MAX);
-    b->dims = 1 + choose(t, 3);
+    b->rows = take_below(t, BUILT_MAX);
+    b->dims = 1 + take_below(t, 3);
     for (unsigned i = 0; i < b->rows; i++) {
-        b->name[i] = i * 251 + choose(t, 251); /* ascending and different */
+        b->name[i] = i * 251 + take_below(t, 251); /* ascending and different */
         for (unsigned d = 0; d < b->dims; d++)
-            b->usage[i][d] = (uint64_t)choose(t, 256) << choose(t, 55);
+            b->usage[i][d] = (uint64_t)take_below(t, 256) << take_below(t, 55);
     }
 }
 
@@ -165,7 +153,7 @@ static enum err parse_built(const struct built *b, enum rewarder_media media, bo
     return e;
 }
 
-static void built_file(struct plan *t)
+static void built_file(struct take *t)
 {
     struct built b;
     struct sha256 one, other;
@@ -175,10 +163,10 @@ static void built_file(struct plan *t)
         CHECK(parse_built(&b, i & 1 ? REWARDER_JSON : REWARDER_NDJSON, i & 2, b.rows, &other) == ERR_OK);
         CHECK(sha256_eq(&one, &other));
     }
-    CHECK(parse_built(&b, REWARDER_JSON, false, b.rows + 1 + choose(t, 9), &other) == ERR_BAD_SNAPSHOT);
+    CHECK(parse_built(&b, REWARDER_JSON, false, b.rows + 1 + take_below(t, 9), &other) == ERR_BAD_SNAPSHOT);
     if (b.rows < 2)
         return;
-    unsigned i = choose(t, b.rows), j = choose(t, b.rows);
+    unsigned i = take_below(t, b.rows), j = take_below(t, b.rows);
     if (i != j) {
         b.name[i] = b.name[j];
         bool same = (i % 3 == 0) == (j % 3 == 0); /* the two spellings of the end differ */
@@ -191,7 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2)
         return 0;
     if (data[0] >= 0x40 && data[0] < 0x80)
-        built_file(&(struct plan){data + 1, size - 1});
+        built_file(&(struct take){data + 1, size - 1});
     else if (data[0] & 0x80)
         one_row(data, size);
     else

@@ -8,25 +8,11 @@
 
 #include "base/check.h"
 #include "services/rewarder/core/calc.h"
+#include "take.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { ROWS_MAX = 9 };
-
-struct take {
-    const uint8_t *p;
-    size_t n;
-};
-
-static uint64_t number(struct take *t, unsigned bytes)
-{
-    uint64_t v = 0;
-    while (bytes-- && t->n) {
-        v = v << 8 | *t->p++;
-        t->n--;
-    }
-    return v;
-}
 
 /* free() it. */
 static uint8_t *make_table(struct take *t, struct rewarder_tree *tree, size_t *out_n)
@@ -37,11 +23,11 @@ static uint8_t *make_table(struct take *t, struct rewarder_tree *tree, size_t *o
     struct rewarder_rows rows = {.tenant = STR_INIT("t"),
                                  .epoch = STR_INIT("e"),
                                  .dim_count = 1,
-                                 .count = number(t, 1) % (ROWS_MAX + 1)};
+                                 .count = take_number(t, 1) % (ROWS_MAX + 1)};
     struct rewarder_calc *calc;
     unsigned index;
     rows.dims[0] = dim;
-    policy.rounding = (enum rewarder_rounding)(number(t, 1) % 3);
+    policy.rounding = (enum rewarder_rounding)(take_number(t, 1) % 3);
     policy.weights[0].whole = 1;
     memcpy(policy.weights[0].dim, "points", 7);
     memcpy(policy.funding, "pool:rewards", 13);
@@ -50,10 +36,10 @@ static uint8_t *make_table(struct take *t, struct rewarder_tree *tree, size_t *o
     for (unsigned i = 0; i < rows.count; i++, at += 10) {
         bytes[at] = 1;
         bytes[at + 1] = (uint8_t)('l' + i);
-        be64_put(bytes + at + 2, number(t, 3));
+        be64_put(bytes + at + 2, take_number(t, 3));
     }
     CHECK(rewarder_rows_open((struct bytes){bytes, at}, &rows) == ERR_OK);
-    CHECK(rewarder_calc_create(&rows, &policy, number(t, 3), 4, &calc, &index) == ERR_OK);
+    CHECK(rewarder_calc_create(&rows, &policy, take_number(t, 3), 4, &calc, &index) == ERR_OK);
     CHECK(rewarder_calc_run(calc) == ERR_OK);
     const struct rewarder_tree *made = rewarder_calc_tree(calc);
     size_t n = rewarder_tree_bytes(made);
@@ -71,12 +57,12 @@ static uint8_t *make_table(struct take *t, struct rewarder_tree *tree, size_t *o
 /* A few bytes changed, or the end cut off; with `sealed` the hash at the end fits again. */
 static bool damage(struct take *t, uint8_t *file, size_t *n, bool sealed)
 {
-    unsigned changes = (unsigned)number(t, 1) % 5;
+    unsigned changes = (unsigned)take_number(t, 1) % 5;
     struct sha256 sum;
     for (unsigned i = 0; i < changes; i++)
-        file[number(t, 2) % *n] ^= (uint8_t)number(t, 1);
+        file[take_number(t, 2) % *n] ^= (uint8_t)take_number(t, 1);
     if (changes == 4)
-        *n -= number(t, 1) % *n;
+        *n -= take_number(t, 1) % *n;
     if (sealed && *n > 32) {
         sha256_of(file, *n - 32, &sum);
         memcpy(file + *n - 32, sum.b, 32);
@@ -128,7 +114,7 @@ static void open_tree(struct take *t, const struct rewarder_tree *tree)
     struct rewarder_tree back;
     CHECK(file != NULL);
     rewarder_tree_encode(tree, file);
-    bool sealed = number(t, 1) % 2, changed = damage(t, file, &n, sealed);
+    bool sealed = take_number(t, 1) % 2, changed = damage(t, file, &n, sealed);
     enum err e = rewarder_tree_decode((struct bytes){file, n}, &back);
     CHECK(e == ERR_OK || changed);
     if (e == ERR_OK)
@@ -142,7 +128,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct rewarder_payouts v;
     struct rewarder_tree tree;
     size_t n;
-    if (number(&t, 1) % 8 == 0) { /* no table at all */
+    if (take_number(&t, 1) % 8 == 0) { /* no table at all */
         if (rewarder_payouts_open((struct bytes){t.p, t.n}, &v) == ERR_OK)
             rewarder_payouts_close(&v);
         if (rewarder_tree_decode((struct bytes){t.p, t.n}, &tree) == ERR_OK)
@@ -150,7 +136,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     uint8_t *file = make_table(&t, &tree, &n);
-    bool sealed = number(&t, 1) % 2, changed = damage(&t, file, &n, sealed);
+    bool sealed = take_number(&t, 1) % 2, changed = damage(&t, file, &n, sealed);
     open_table((struct bytes){file, n}, !changed);
     open_tree(&t, &tree);
     rewarder_tree_fini(&tree);
