@@ -77,15 +77,24 @@ static enum err real_pread(struct store_file *f, void *p, size_t n, uint64_t at,
     return ERR_OK;
 }
 
+/* A disk that is nearly full takes what fits, and says that it is full only when it is asked for the rest; and no call takes more than
+ * 2 GiB. */
 static enum err real_pwrite(struct store_file *f, const void *p, size_t n, uint64_t at)
 {
-    ssize_t put;
-    do
-        put = pwrite(fd_of(f), p, n, (off_t)at);
-    while (put < 0 && errno == EINTR);
-    if (put < 0)
-        return err_from_errno(errno);
-    return (size_t)put == n ? ERR_OK : ERR_IO;
+    const uint8_t *from = p;
+    while (n) {
+        ssize_t put = pwrite(fd_of(f), from, n, (off_t)at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0)
+            return err_from_errno(errno);
+        if (put == 0)
+            return ERR_IO;
+        from += put;
+        at += (uint64_t)put;
+        n -= (size_t)put;
+    }
+    return ERR_OK;
 }
 
 static enum err real_size(struct store_file *f, uint64_t *out)
