@@ -154,10 +154,11 @@ static void json_load(const char *things, const struct load_mill_result *r, cons
     json_times(&r->times);
     printf(",\"errors\":%llu,\"first_error\":%d,\"unanswered\":%llu,\"again\":%llu,\"cut\":%llu,\"moved\":%"
            "llu,"
-           "\"longest_gap_ms\":%.1f,\"cpu_s\":%.2f",
+           "\"longest_gap_ms\":%.1f,\"longest_silence_ms\":%.1f,\"cpu_s\":%.2f",
            (unsigned long long)r->failed, c->status, (unsigned long long)r->unanswered,
            (unsigned long long)r->again, (unsigned long long)r->cut, (unsigned long long)r->moved,
-           (double)r->longest_gap_ns / 1e6, (double)clock() / CLOCKS_PER_SEC);
+           (double)r->longest_gap_ns / 1e6, (double)r->longest_silence_ns / 1e6,
+           (double)clock() / CLOCKS_PER_SEC);
 }
 
 static int outcome(struct cmd_ctx *ctx, const struct load_mill_result *r, const struct load_complaint *c,

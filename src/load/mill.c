@@ -1,8 +1,10 @@
 #include "load/mill.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -45,10 +47,11 @@ struct mill {
     struct conn *conns;
     struct slot *slots;
     unsigned n_slots, n_later, n_closed, n_waiting, n_spent;
-    size_t addr;     /* where to go at the moment */
-    size_t answered; /* who answered last */
-    uint64_t turned; /* how often another address was tried */
-    int epoll;
+    size_t addr;          /* where to go at the moment */
+    size_t answered;      /* who answered last */
+    uint64_t turned;      /* how often another address was tried */
+    int epoll, schedstat; /* schedstat: of this thread; -1 without a rate */
+    int64_t stood_ns, last_done_stood_ns;
     bool ending, dry, reached;
     int64_t now_ns, began_ns, last_done_ns, due_ns;
     uint64_t asked;
@@ -290,12 +293,22 @@ static void reopen(struct mill *m)
 
 /* ---- answers ---- */
 
+/* Since the last answer. */
+static void note_gap(struct mill *m)
+{
+    int64_t gap = m->now_ns - m->last_done_ns, silence = gap - (m->stood_ns - m->last_done_stood_ns);
+    if (gap > m->r->longest_gap_ns)
+        m->r->longest_gap_ns = gap;
+    if (m->schedstat >= 0 && silence > m->r->longest_silence_ns)
+        m->r->longest_silence_ns = silence;
+}
+
 static void count_done(struct mill *m, const struct conn *c, const struct slot *s)
 {
     struct load_mill_result *r = m->r;
-    int64_t gap = m->now_ns - m->last_done_ns;
-    r->longest_gap_ns = gap > r->longest_gap_ns ? gap : r->longest_gap_ns;
+    note_gap(m);
     m->last_done_ns = m->now_ns;
+    m->last_done_stood_ns = m->stood_ns;
     r->moved += r->done_in_all > 0 && c->addr != m->answered;
     m->answered = c->addr;
     r->done_in_all += s->count;
@@ -421,21 +434,36 @@ static bool over(const struct mill *m, int64_t until_ns)
            (m->spec->stop != NULL && atomic_load(m->spec->stop));
 }
 
-/* How long nothing is due. */
-static int sleep_ms(const struct mill *m)
+/* How long nothing is due. At a rate we sleep until the next moment: who spins uses up its turn, and then waits for all others. */
+static int64_t sleep_ns(const struct mill *m)
 {
     if (m->n_later > 0 || m->n_closed > 0)
-        return 1;
-    if (m->spec->rate > 0 && may_begin(m))
-        return m->due_ns - m->now_ns > 2 * ms_ns ? 1 : 0;
-    return 20;
+        return ms_ns;
+    if (m->spec->rate > 0 && may_begin(m) && m->n_waiting + m->n_spent < m->n_slots)
+        return m->due_ns > m->now_ns ? m->due_ns - m->now_ns : 0;
+    return 20 * ms_ns;
+}
+
+/* How long this thread was able to run and did not, since it began. */
+static int64_t stood_ns(const struct mill *m)
+{
+    char text[96];
+    long long ran, stood;
+    ssize_t n = m->schedstat < 0 ? -1 : pread(m->schedstat, text, sizeof text - 1, 0);
+    if (n <= 0)
+        return 0;
+    text[n] = 0;
+    return sscanf(text, "%lld %lld", &ran, &stood) == 2 ? stood : 0;
 }
 
 static void turn(struct mill *m)
 {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(m->epoll, events, EVENTS, sleep_ms(m));
+    int64_t rest_ns = sleep_ns(m);
+    struct timespec rest = {rest_ns / second_ns, rest_ns % second_ns};
+    int n = epoll_pwait2(m->epoll, events, EVENTS, &rest, NULL);
     m->now_ns = load_now_ns();
+    m->stood_ns = stood_ns(m);
     for (int i = 0; i < n; i++)
         happened(m, events[i].data.ptr, events[i].events);
     reopen(m);
@@ -473,8 +501,8 @@ static enum err grind(struct mill *m)
         turn(m);
         leave_silent_ones(m, timeout_ns);
     }
-    if (m->now_ns - m->last_done_ns > m->r->longest_gap_ns && m->n_waiting + m->n_later > 0)
-        m->r->longest_gap_ns = m->now_ns - m->last_done_ns;
+    if (m->n_waiting + m->n_later > 0)
+        note_gap(m);
     m->r->unanswered = m->n_waiting + m->n_later;
     m->r->last_addr = m->answered;
     return ERR_OK;
@@ -490,10 +518,12 @@ enum err load_mill_run(const struct load_mill_spec *spec, struct load_mill_resul
     m.conns = calloc(spec->conns, sizeof *m.conns);
     m.slots = calloc(m.n_slots, sizeof *m.slots);
     m.epoll = epoll_create1(EPOLL_CLOEXEC);
+    m.schedstat = spec->rate > 0 ? open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC) : -1;
     enum err e = ERR_NO_MEMORY;
     if (m.conns == NULL || m.slots == NULL || m.epoll < 0)
         goto out;
     m.addr = m.answered = spec->first_addr;
+    m.stood_ns = m.last_done_stood_ns = stood_ns(&m);
     m.now_ns = m.began_ns = m.last_done_ns = m.due_ns = load_now_ns();
     m.n_closed = spec->conns;
     for (unsigned i = 0; i < spec->conns; i++) {
@@ -512,6 +542,8 @@ enum err load_mill_run(const struct load_mill_spec *spec, struct load_mill_resul
         buf_fini(&m.conns[i].out);
     }
 out:
+    if (m.schedstat >= 0)
+        close(m.schedstat);
     if (m.epoll >= 0)
         close(m.epoll);
     free(m.conns);

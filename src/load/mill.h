@@ -82,8 +82,9 @@ struct load_mill_result {
     uint64_t cut;   /* connections lost with something under way, or silent for too long */
     uint64_t moved; /* how often another address answered than the time before */
     uint64_t unanswered;
-    size_t last_addr;       /* who answered last */
-    int64_t longest_gap_ns; /* longest time without an answer that counts */
+    size_t last_addr;           /* who answered last */
+    int64_t longest_gap_ns;     /* longest time without an answer that counts */
+    int64_t longest_silence_ns; /* the same less what we stood in line for a core; 0 without a rate */
     struct load_times times;
 };
 
