@@ -1,5 +1,5 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-mailbox drill-replica drill-rewarder architectures drill-wallet fuzz bench lint format docs clean
+.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-ledger-drain drill-mailbox drill-replica drill-rewarder architectures drill-wallet fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 prefix ?= /usr/local
@@ -47,6 +47,10 @@ model:                ## every interleaving model and Spin model, deeper than in
 drill-ledger:         ## kill -9 the ledger ROUNDS times (500) under load, then verify what is left
 	@tools/build release
 	@ROUNDS=$(or $(ROUNDS),500) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/ledger/kill.test
+
+drill-ledger-drain:   ## SIGTERM to the ledger DRAINS times (10000) under load: no outcome is left open, nothing is left behind
+	@tools/build release
+	@DRAINS=$(or $(DRAINS),10000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/ledger/drain.test
 
 drill-mailbox:        ## kill -9 the mailbox KILLS times (1000) and change its shards CHANGES times (60) under load, then judge the histories; its memory for DRILL_SECONDS (300)
 	@tools/build release

@@ -2,7 +2,9 @@
 
 usage: kill.py RON DIR ROUNDS SEED     (started by kill.test; ROUNDS in the environment sets how many)
 """
-import http.client, json, os, random, subprocess, sys, threading, time
+import http.client, json, random, sys, threading, time
+
+from ledger import connect, start
 
 ron, where, rounds, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 rng = random.Random(seed)
@@ -13,36 +15,10 @@ lock = threading.Lock()
 counter = 0
 
 
-base = int(subprocess.run([os.path.join(os.environ["SRC"], "tests/lib/ports")], capture_output=True, check=True).stdout)
-
-
-def connect():
-    return http.client.HTTPConnection("127.0.0.1", base + 10, timeout=20)
-
-
 def call(conn, method, path, token, body=None):
     conn.request(method, path, body, {"Authorization": "Bearer " + token})
     r = conn.getresponse()
     return r.status, json.loads(r.read() or b"{}")
-
-
-def start():
-    log = open(where + "/log", "a")
-    p = subprocess.Popen([ron, "ledger", "--data", where + "/data", "--base-port", str(base), "--checkpoint.entries=1024"],
-                         stderr=log, stdout=log)
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if p.poll() is not None:
-            break
-        try:
-            c = connect()
-            c.request("GET", "/readyz")
-            if c.getresponse().status == 200:
-                return p, open(where + "/data/operator.token").read().strip()
-        except OSError:
-            pass
-        time.sleep(0.02)
-    raise SystemExit("not ready: " + open(where + "/log").read()[-2000:])
 
 
 def note(results):
@@ -110,7 +86,7 @@ def check(token):
 
 last_head = 0
 for i in range(rounds):
-    ledger, token = start()
+    ledger, token = start(ron, where, "--checkpoint.entries=1024")
     last = check(token)
     if last < last_head:
         raise SystemExit(f"the head went back from {last_head} to {last}")
@@ -124,7 +100,7 @@ for i in range(rounds):
         t.join()
     last_head = max(roots, default=0)
 
-ledger, token = start()
+ledger, token = start(ron, where, "--checkpoint.entries=1024")
 head = check(token)
 conn = connect()
 replay = list(sent.values())
