@@ -307,11 +307,16 @@ static int prove_check(struct cmd_ctx *ctx, const char *file)
         return buf_fini(&proof), cmd_fail(ctx, CMD_FAILED, "cannot read %s", file);
     enum err err = ledger_verify_proof(buf_str(&proof), str_from_c(vkey), &index, &size);
     buf_fini(&proof);
-    if (err != ERR_OK)
-        return cmd_fail(ctx, CMD_FAILED, "the proof does not hold: %s", err_title(err));
-    printf("seq %llu is in the signed tree of size %llu\n", (unsigned long long)index + 1,
-           (unsigned long long)size);
-    return CMD_OK;
+    bool json = cmd_global(ctx)->json;
+    if (err == ERR_OK)
+        printf(json ? "{\"ok\":true,\"seq\":%llu,\"tree_size\":%llu}\n"
+                    : "seq %llu is in the signed tree of size %llu\n",
+               (unsigned long long)index + 1, (unsigned long long)size);
+    else if (json)
+        printf("{\"ok\":false,\"rule\":\"%s\"}\n", err_title(err));
+    else
+        cmd_fail(ctx, CMD_FAILED, "the proof does not hold: %s", err_title(err));
+    return err == ERR_OK ? CMD_OK : CMD_FAILED;
 }
 
 static int run_prove(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
@@ -334,7 +339,8 @@ static int run_prove(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     }
     if (seq == 0)
         return cmd_fail(ctx, CMD_USAGE, "prove takes --id or --seq, or --check");
-    snprintf(path, sizeof path, "/v1/proof/inclusion?format=tlog&seq=%lld", (long long)seq);
+    snprintf(path, sizeof path, "/v1/proof/inclusion?format=%s&seq=%lld",
+             cmd_global(ctx)->json ? "json" : "tlog", (long long)seq);
     int status = get(ctx, path, NULL, &a);
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);

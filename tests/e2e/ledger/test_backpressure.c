@@ -439,12 +439,26 @@ static void a_prevalidator_without_memory_answers_its_job_and_is_started_again(v
 
 /* ---- the hung flush ---- */
 
+enum { DOORS = 3 };
+
+/* A unit through that door, whose outcome nobody can tell in so much time. */
+static void mint_in_vain(int door, struct rig_client *c, int64_t ms, struct rig_unit *u,
+                         struct rig_reply *a)
+{
+    static const enum rig_transport doors[DOORS] = {RIG_HTTP, RIG_OAP, RIG_DIRECT};
+    char name[32];
+    rig_client_open(&rig, doors[door], c);
+    snprintf(name, sizeof name, "hung-%d", door);
+    rig_mint(u, name, "acct:alice", 1);
+    struct ledger_ingest rq = {.units = &u->u, .n_units = 1};
+    rig_ingest(c, &rq, ms, a);
+    assert_int_equal(a->outcome, LEDGER_UNKNOWN);
+}
+
 static void a_flush_that_hangs_is_answered_as_outcome_unknown_on_every_transport(void **state)
 {
     (void)state;
     const char *flags[] = {"timeouts.request_ms=200", "timeouts.commit_wait_ms=200"};
-    enum { DOORS = 3 };
-    static const enum rig_transport doors[DOORS] = {RIG_HTTP, RIG_OAP, RIG_DIRECT};
     struct rig_client c[DOORS];
     struct rig_reply a;
     char name[32];
@@ -452,12 +466,7 @@ static void a_flush_that_hangs_is_answered_as_outcome_unknown_on_every_transport
     gate_close("committer");
     for (int i = 0; i < DOORS; i++) {
         struct rig_unit u;
-        rig_client_open(&rig, doors[i], &c[i]);
-        snprintf(name, sizeof name, "hung-%d", i);
-        rig_mint(&u, name, "acct:alice", 1);
-        struct ledger_ingest rq = {.units = &u.u, .n_units = 1};
-        rig_ingest(&c[i], &rq, 20000, &a);
-        assert_int_equal(a.outcome, LEDGER_UNKNOWN);
+        mint_in_vain(i, &c[i], 20000, &u, &a);
         assert_int_equal(a.err, ERR_OUTCOME_UNKNOWN);
         assert_int_equal(a.status, 503);
         assert_true(a.took_ms >= 190 && a.took_ms < 15000);
@@ -479,21 +488,13 @@ static void a_flush_that_hangs_is_answered_as_outcome_unknown_on_every_transport
 static void a_caller_whose_own_time_is_up_is_told_so_on_every_transport(void **state)
 {
     (void)state;
-    enum { DOORS = 3 };
-    static const enum rig_transport doors[DOORS] = {RIG_HTTP, RIG_OAP, RIG_DIRECT};
     struct rig_client c[DOORS];
     struct rig_reply a;
-    char name[32];
     open_rig(true, NULL, 0);
     gate_close("committer");
     for (int i = 0; i < DOORS; i++) {
         struct rig_unit u;
-        rig_client_open(&rig, doors[i], &c[i]);
-        snprintf(name, sizeof name, "own-%d", i);
-        rig_mint(&u, name, "acct:alice", 1);
-        struct ledger_ingest rq = {.units = &u.u, .n_units = 1};
-        rig_ingest(&c[i], &rq, 200, &a);
-        assert_int_equal(a.outcome, LEDGER_UNKNOWN);
+        mint_in_vain(i, &c[i], 200, &u, &a);
         assert_int_equal(a.err, ERR_TIMEOUT);
     }
     gate_open();
@@ -682,7 +683,6 @@ static void a_subscriber_1024_groups_behind_is_cut_and_told_where_to_resume(void
 static void an_answer_that_was_waited_for_in_vain_is_owed_until_it_comes(void **state)
 {
     (void)state;
-    enum { DOORS = 3 };
     static const enum rig_transport doors[DOORS] = {RIG_HTTP, RIG_OAP, RIG_DIRECT};
     static const size_t owing[DOORS] = {0, 1, 1}; /* over HTTP the connection is closed instead */
     struct rig_client c[DOORS];
