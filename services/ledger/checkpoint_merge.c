@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/check.h"
 #include "base/crc32c.h"
@@ -28,6 +29,12 @@ struct index_merge {
     struct ledger_run *in[TIER_RUNS];
     uint64_t at[TIER_RUNS], total;
     struct ledger_index_build build;
+    struct {
+        uint8_t *p; /* NULL: still to be made */
+        size_t n, zeroed;
+        void *map; /* NULL: p is memory of its own */
+        size_t map_n;
+    } tail;                  /* samples and filter */
     uint32_t crc[TIER_RUNS]; /* of the records taken from each */
     uint8_t header[INDEX_RUN_HEADER], footer[INDEX_RUN_FOOTER];
 };
@@ -95,11 +102,56 @@ static enum err index_begin(struct ledger *l, struct checkpoint_merging *m)
     }
     ledger_view_unpin(v);
     m->run.bytes = ledger_index_run_bytes(x->total);
-    enum err err = ledger_index_build_begin(&x->build, x->total);
-    if (err == ERR_OK)
-        ledger_index_build_header(&x->build, m->run.tier, x->in[0]->run.first_seq,
-                                  x->in[TIER_RUNS - 1]->run.last_seq, x->header);
-    return err;
+    x->tail.n = ledger_index_tail_bytes(x->total);
+    x->build = (struct ledger_index_build){.n = x->total};
+    ledger_index_build_header(&x->build, m->run.tier, x->in[0]->run.first_seq,
+                              x->in[TIER_RUNS - 1]->run.last_seq, x->header);
+    return ERR_OK;
+}
+
+/*
+ * Samples and filter are written here and there until the last record: two bytes per key, hundreds of megabytes of a long log. So they
+ * are a part of the file itself, mapped, which the system may take out of memory; written full of zeros before, because a place that
+ * the disk has no room for must be an error here and not a fault there. True: ready.
+ */
+static bool tail_ready(struct checkpoint_merging *m) RT_BLOCKS
+{
+    struct index_merge *x = &m->index;
+    uint64_t at = INDEX_RUN_HEADER + x->total * INDEX_RUN_RECORD;
+    int fd = store_file_fd(m->file.file);
+    if (x->tail.p != NULL)
+        return true;
+    if (fd >= 0 && x->tail.zeroed < x->tail.n) {
+        size_t n = x->tail.n - x->tail.zeroed < SLICE_BYTES ? x->tail.n - x->tail.zeroed : SLICE_BYTES;
+        memset(m->file.piece, 0, n);
+        m->file.err = store_file_pwrite(m->file.file, m->file.piece, n, at + x->tail.zeroed);
+        if (m->file.err == ERR_OK)
+            m->file.err = store_file_sync(m->file.file);
+        x->tail.zeroed += n;
+        return false;
+    }
+    if (fd >= 0) {
+        uint64_t page = at & ~(uint64_t)4095;
+        x->tail.map_n = (size_t)(at - page) + x->tail.n;
+        x->tail.map = mmap(NULL, x->tail.map_n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)page);
+        if (x->tail.map == MAP_FAILED)
+            x->tail.map = NULL;
+        else
+            x->tail.p = (uint8_t *)x->tail.map + (at - page);
+    } else {
+        x->tail.p = calloc(1, x->tail.n);
+    }
+    m->file.err = x->tail.p == NULL ? ERR_NO_MEMORY : ERR_OK;
+    ledger_index_build_begin(&x->build, x->total, x->tail.p);
+    return x->tail.p != NULL;
+}
+
+static void tail_free(struct index_merge *x)
+{
+    if (x->tail.map != NULL)
+        CHECK(munmap(x->tail.map, x->tail.map_n) == 0);
+    else
+        free(x->tail.p);
 }
 
 static void index_next(struct index_merge *x, struct ledger_index_item *out)
@@ -121,10 +173,6 @@ static void index_next(struct index_merge *x, struct ledger_index_item *out)
     x->at[least]++;
 }
 
-/*
- * Records go from the old files to the new one; in memory is only what stands behind them there, samples and filter: two bytes
- * per key. A run of all keys of a long log would not fit.
- */
 /* What rotted must not become part of a run that calls itself whole. */
 static enum err inputs_whole(const struct index_merge *x)
 {
@@ -136,10 +184,13 @@ static enum err inputs_whole(const struct index_merge *x)
     return ERR_OK;
 }
 
+/* Records go from the old files to the new one, never through memory as a whole. */
 static void index_slice(struct checkpoint_merging *m) RT_BLOCKS
 {
     struct index_merge *x = &m->index;
     uint8_t record[INDEX_RUN_RECORD];
+    if (!tail_ready(m))
+        return;
     if (x->build.at == 0)
         ledger_checkpoint__out_put(&m->file, x->header, sizeof x->header);
     for (uint64_t i = 0; i < SLICE_RECORDS && m->file.err == ERR_OK && x->build.at < x->total; i++) {
@@ -249,7 +300,7 @@ static void merging_free(struct ledger *l) RT_BLOCKS
         if (m->state.bytes[i].p != NULL)
             ledger_checkpoint__unmap(&m->state.bytes[i]);
     }
-    ledger_index_build_end(&m->index.build);
+    tail_free(&m->index);
     buf_fini(&m->state.slice);
     free(m);
 }

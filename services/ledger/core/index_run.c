@@ -107,23 +107,18 @@ bool ledger_index_run_maybe(const struct ledger_index_run *r, struct core_key ke
     return true;
 }
 
-enum err ledger_index_build_begin(struct ledger_index_build *b, uint64_t n)
+size_t ledger_index_tail_bytes(uint64_t n)
 {
-    *b = (struct ledger_index_build){
-        .n = n, .samples_bytes = samples_of(n) * 8, .filter_bytes = blocks_of(n) * 64};
-    b->samples = malloc(b->samples_bytes + 1);
-    b->filter = calloc(1, b->filter_bytes + 1);
-    if (b->samples != NULL && b->filter != NULL)
-        return ERR_OK;
-    ledger_index_build_end(b);
-    return ERR_NO_MEMORY;
+    return samples_of(n) * 8 + blocks_of(n) * 64;
 }
 
-void ledger_index_build_end(struct ledger_index_build *b)
+void ledger_index_build_begin(struct ledger_index_build *b, uint64_t n, uint8_t *tail)
 {
-    free(b->samples);
-    free(b->filter);
-    b->samples = b->filter = NULL;
+    *b = (struct ledger_index_build){.n = n,
+                                     .samples = tail,
+                                     .filter = tail + samples_of(n) * 8,
+                                     .samples_bytes = samples_of(n) * 8,
+                                     .filter_bytes = blocks_of(n) * 64};
 }
 
 void ledger_index_build_header(const struct ledger_index_build *b, uint32_t tier, uint64_t first_seq,
@@ -166,13 +161,10 @@ void ledger_index_build_footer(const struct ledger_index_build *b, uint8_t out[I
 void ledger_index_run_build(const struct ledger_index_item *items, uint64_t n, uint32_t tier,
                             uint64_t first_seq, uint64_t last_seq, uint8_t *out)
 {
-    uint8_t *records = out + INDEX_RUN_HEADER, *samples = records + n * INDEX_RUN_RECORD;
-    struct ledger_index_build b = {.n = n,
-                                   .samples = samples,
-                                   .filter = samples + samples_of(n) * 8,
-                                   .samples_bytes = samples_of(n) * 8,
-                                   .filter_bytes = blocks_of(n) * 64};
-    memset(b.filter, 0, b.filter_bytes);
+    uint8_t *records = out + INDEX_RUN_HEADER, *tail = records + n * INDEX_RUN_RECORD;
+    struct ledger_index_build b;
+    memset(tail, 0, ledger_index_tail_bytes(n));
+    ledger_index_build_begin(&b, n, tail);
     ledger_index_build_header(&b, tier, first_seq, last_seq, out);
     for (uint64_t i = 0; i < n; i++)
         ledger_index_build_put(&b, &items[i], records + i * INDEX_RUN_RECORD);

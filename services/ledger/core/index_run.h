@@ -42,7 +42,8 @@ NODISCARD enum err ledger_index_sort(const struct ledger_index_item *items, uint
                                      struct ledger_index_item *out); /* for qsort: key, then seq */
 /*
  * A run made piece by piece, in the order of its bytes: header, records in order (put gives the bytes of each), samples, filter,
- * footer. Between begin and end it holds samples and filter in memory, about two bytes per record.
+ * footer. Samples and filter are made in memory that the caller lends (zeroed, ledger_index_tail_bytes(n)), about two bytes per
+ * record: they stand there as in the file.
  */
 struct ledger_index_build {
     uint64_t n, at;
@@ -50,13 +51,13 @@ struct ledger_index_build {
     size_t samples_bytes, filter_bytes;
     uint32_t records_crc;
 };
-NODISCARD enum err ledger_index_build_begin(struct ledger_index_build *b, uint64_t n);
+size_t ledger_index_tail_bytes(uint64_t n);
+void ledger_index_build_begin(struct ledger_index_build *b, uint64_t n, uint8_t *tail);
 void ledger_index_build_header(const struct ledger_index_build *b, uint32_t tier, uint64_t first_seq,
                                uint64_t last_seq, uint8_t out[INDEX_RUN_HEADER]);
 void ledger_index_build_put(struct ledger_index_build *b, const struct ledger_index_item *it,
                             uint8_t out[INDEX_RUN_RECORD]);
 void ledger_index_build_footer(const struct ledger_index_build *b, uint8_t out[INDEX_RUN_FOOTER]);
-void ledger_index_build_end(struct ledger_index_build *b);
 
 /* The same in one go, into a buffer of ledger_index_run_bytes(n); `items` in order. */
 void ledger_index_run_build(const struct ledger_index_item *items, uint64_t n, uint32_t tier,
