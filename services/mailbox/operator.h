@@ -17,11 +17,17 @@ enum mailbox_operator_kind {
 };
 enum mailbox_run_state { MAILBOX_RUN_RUNNING, MAILBOX_RUN_DONE, MAILBOX_RUN_CANCELED, MAILBOX_RUN_FAILED };
 
+struct mailbox_run_found {
+    struct uuid job;
+    uint32_t matched;
+};
+
 struct mailbox_operator {
     enum mailbox_operator_kind kind;
     struct mailbox_operator *next;     /* in the jobs table */
     struct mailbox_operator *run_next; /* the reprocessor's list of runs */
-    struct mailbox_call *call;         /* NULL for RUN */
+    struct mailbox_call *call;         /* of a RUN until it is answered: when it is known what matches */
+    struct mailbox_run_found *found; /* RUN: the call's own, since the run may outlive it, or it the run */
     struct mailbox_lane *lane;
     char topic[MAILBOX_TOPIC_MAX];
     size_t topic_len;

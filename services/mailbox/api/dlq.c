@@ -256,19 +256,34 @@ static struct mailbox_operator *remember(struct mailbox *mb, struct mailbox_oper
     return gone;
 }
 
+static void finish_run(struct mailbox_call *c)
+{
+    const struct mailbox_run_found *f = c->more;
+    char id[UUID_CHARS], json[96];
+    uuid_format(&f->job, id);
+    int n = snprintf(json, sizeof json, "{\"job\":\"%s\",\"matched\":%u}", id, f->matched);
+    mailbox_call_reply(c, 202, bytes_of(json, (size_t)n));
+}
+
 void mailbox_post_reprocess(struct net_req *rq, void *ctx)
 {
     struct mailbox *mb = ctx;
     struct mailbox_call *c = mailbox_call_http(mb, rq, MAILBOX_OP_DLQ, "dlq");
     struct mailbox_operator *op = c ? read_operator(c, rq, reprocess_fields, MAILBOX_OPERATOR_RUN) : NULL;
-    char id[UUID_CHARS], json[96];
+    struct mailbox_run_found *found = op ? arena_alloc(net_req_arena(rq), sizeof *found) : NULL;
     if (!op)
         return;
-    op->job = uuid_v7_now(mb->clock);
+    if (!found) {
+        operator_free(op);
+        mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
+        return;
+    }
+    op->job = found->job = uuid_v7_now(mb->clock);
     op->started_ms = (uint64_t)clock_wall_ms(mb->clock);
-    op->matched = op->ids_n;
-    uuid_format(&op->job, id);
-    int n = snprintf(json, sizeof json, "{\"job\":\"%s\",\"matched\":%u}", id, op->matched);
+    op->found = found;
+    op->call = c;
+    c->more = found;
+    c->finish = finish_run;
     struct mailbox_operator *gone = remember(mb, op);
     if (gone)
         operator_free(gone);
@@ -278,9 +293,7 @@ void mailbox_post_reprocess(struct net_req *rq, void *ctx)
         rt_lock_release(&mb->jobs.lock);
         obs_log(svc_log(mb->svc), OBS_WARN, "reproc_queue_full", OBS_END);
         mailbox_call_refuse(c, ERR_BUSY, MAILBOX_WHY_REPROC, NULL);
-        return;
     }
-    mailbox_call_reply(c, 202, bytes_of(json, (size_t)n));
 }
 
 static void put_run(struct json_w *w, const struct mailbox_operator *op)

@@ -488,10 +488,13 @@ static void post_back(struct net_msg *m)
     c->finish(c);
 }
 
+/* From here on a call's own work is its loop's; a run goes on. */
 static void finish(struct mailbox_operator *op)
 {
-    op->call->msg.fn = post_back;
-    net_loop_post(op->call->loop, &op->call->msg);
+    struct mailbox_call *c = op->call;
+    op->call = NULL;
+    c->msg.fn = post_back;
+    net_loop_post(c->loop, &c->msg);
 }
 
 enum err mailbox_reprocessor_run(struct rt_task *self, void *arg)
@@ -518,6 +521,7 @@ enum err mailbox_reprocessor_run(struct rt_task *self, void *arg)
                 rt_lock_take(&mb->jobs.lock);
                 op->matched = op->ids_n;
                 rt_lock_release(&mb->jobs.lock);
+                op->found->matched = op->ids_n;
                 op->run_next = mb->runs;
                 mb->runs = op;
             }
