@@ -94,7 +94,8 @@ struct edge {
 
     struct rt_lock state_meta;          /* guards generation */
     struct edge_generation *generation; /* a reference */
-    struct edge_retired *retired;       /* pack_verifier's: packs that were replaced; retired.h */
+    struct os_a64 moved;          /* generations published and configurations taken so far; edge_as_of() */
+    struct edge_retired *retired; /* pack_verifier's: packs that were replaced; retired.h */
     _Atomic uint64_t pack_serial;
     struct edge_turns turns; /* pack_verifier's */
 
@@ -134,6 +135,18 @@ static inline int64_t edge_now_ns(const struct edge *e)
 static inline int64_t edge_now_ms(const struct edge *e)
 {
     return clock_wall_ms(e->clock);
+}
+
+/* What an answer may depend on besides its request: another number means that packs, their files or the configuration may be others.
+ * Never 0. It is read before any of them is looked at. Acquire: pairs with whoever made the change and then counted it. */
+static inline uint64_t edge_as_of(struct edge *e)
+{
+    return 1 + os_a64_load(&e->moved, memory_order_acquire) + edge_file_changes();
+}
+
+static inline void edge_count_move(struct edge *e)
+{
+    os_a64_add(&e->moved, 1, memory_order_release);
 }
 
 extern const struct net_route edge_routes[];

@@ -236,6 +236,19 @@ enum err edge_file_hash(struct edge_file *f, uint64_t at, uint64_t n, struct sha
     return ERR_OK;
 }
 
+static _Atomic uint64_t changes;
+
+void edge_file_set_changed(struct edge_file *f)
+{
+    atomic_store(&f->changed, true);
+    atomic_fetch_add_explicit(&changes, 1, memory_order_release);
+}
+
+uint64_t edge_file_changes(void)
+{
+    return atomic_load_explicit(&changes, memory_order_acquire);
+}
+
 bool edge_file_unchanged(struct edge_file *f)
 {
     struct edge_file_id now;
@@ -247,6 +260,6 @@ bool edge_file_unchanged(struct edge_file *f)
     if (edge_file_id_of_fd(f->fd, &now) == ERR_OK && now.size == f->id.size &&
         now.mtime_ns == f->id.mtime_ns)
         return true;
-    atomic_store(&f->changed, true);
+    edge_file_set_changed(f);
     return false;
 }

@@ -56,6 +56,10 @@ NODISCARD enum err edge_file_hash(struct edge_file *f, uint64_t at, uint64_t n,
                                   struct sha256 *out) RT_BLOCKS;
 
 NODISCARD enum err edge_file_id_of_fd(int fd, struct edge_file_id *out);
+/* Nothing of it may be served any more. */
+void edge_file_set_changed(struct edge_file *f);
+uint64_t
+edge_file_changes(void); /* how often that was said of any file; acquire, after the file's own word */
 /* Compares size, times and inode with what they were when it was opened; remembers a difference. */
 bool edge_file_unchanged(struct edge_file *f);
 

@@ -38,6 +38,7 @@ void edge_generation_publish(struct edge *e, struct edge_generation *g)
     struct edge_generation *old = e->generation;
     e->generation = g;
     rt_lock_release(&e->state_meta);
+    edge_count_move(e);
     edge_unpin(old);
 }
 

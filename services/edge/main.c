@@ -259,6 +259,7 @@ static void reloaded(struct svc *s, void *state)
     enum err err = load_settings(e);
     if (err != ERR_OK)
         obs_log(svc_log(s), OBS_ERROR, "settings_not_reloaded", OBS_ERR(err), OBS_END);
+    edge_count_move(e);
     set_limits(e);
     err = edge_request_reload(e, NULL, 0, NULL);
     if (err != ERR_OK)

@@ -162,7 +162,7 @@ static void give_up(struct edge *e, struct edge_pack *p, enum err why)
     obs_log(svc_log(e->svc), OBS_ERROR, "pack_damaged", OBS_STR("pack", (const char *)p->name),
             OBS_ERR(why), OBS_END);
     atomic_store(&p->damaged, true);
-    atomic_store(&p->file->changed, true);
+    edge_file_set_changed(p->file);
 }
 
 enum err edge_scrub_packs(struct edge *e, struct edge_turns *turns, uint64_t rate)

@@ -137,7 +137,7 @@ static void release_file(void *file, enum err result)
 {
     struct edge_file *f = file;
     if (result == ERR_IO)
-        atomic_store(&f->changed, true); /* became shorter while it was being sent */
+        edge_file_set_changed(f); /* became shorter while it was being sent */
     edge_file_unref(f);
 }
 
@@ -300,6 +300,35 @@ static void reply_416(const struct reply *p)
                                      .headers = &h});
 }
 
+static void not_modified(struct net_req *rq, struct str lines)
+{
+    net_reply(rq, 304, &(struct net_headers){.type = "", .raw = lines}, bytes_of(NULL, 0));
+}
+
+/* Unless a date had a part in it, or somebody follows this request: then each one is judged for itself. */
+static void remember_304(const struct reply *p, struct str lines)
+{
+    const struct net_conditions *c = &p->c;
+    struct net_memo *memo =
+        p->r->as_of && c->if_none_match.p && !c->if_unmodified_since.p && !net_req_traceparent(p->rq).p
+            ? net_req_memo(p->rq)
+            : NULL;
+    if (!memo || lines.n > sizeof memo->text)
+        return;
+    memcpy(memo->text, lines.p, lines.n);
+    memo->n = lines.n;
+    memo->as_of = p->r->as_of;
+}
+
+bool edge_serve_again(struct net_req *rq, uint64_t as_of)
+{
+    const struct net_memo *memo = net_req_memo(rq);
+    if (!memo || memo->as_of != as_of)
+        return false;
+    not_modified(rq, str_of(memo->text, memo->n));
+    return true;
+}
+
 static void reply_304(const struct reply *p)
 {
     char raw[HEAD_MAX];
@@ -307,7 +336,8 @@ static void reply_304(const struct reply *p)
     buf_init_fixed(&lines, raw, sizeof raw);
     put_validators(p, &lines);
     edge_cors(p->e, p->rq, &lines);
-    net_reply(p->rq, 304, &(struct net_headers){.type = "", .raw = buf_str(&lines)}, bytes_of(NULL, 0));
+    remember_304(p, buf_str(&lines));
+    not_modified(p->rq, buf_str(&lines));
 }
 
 /* The status; 0: it waits for the disk, and comes back. */

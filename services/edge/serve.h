@@ -26,7 +26,11 @@ struct edge_repr {
     struct edge_file *file; /* a reference, taken over; NULL: memory */
     uint64_t offset;
     struct bytes memory; /* valid until edge_serve returned */
+    uint64_t as_of;      /* edge_as_of() before it was looked for; 0: it depends on more than that */
 };
+
+/* The same request came before and was told 304, and nothing that it depends on has moved since: it is told so again. */
+bool edge_serve_again(struct net_req *rq, uint64_t as_of);
 
 void edge_serve(struct edge *e, struct net_req *rq, const struct edge_repr *r, bool may_block) RT_UNCHECKED;
 

@@ -158,6 +158,7 @@ static void learn(struct net_req *rq, const char *text)
     net_router_find(rq->w->s->router, net_http_text(kept, rq->head.method),
                     net_http_text(kept, rq->head.path), &rq->match);
     rq->known_n = n;
+    rq->memo.as_of = 0;
 }
 
 /* Reads what the server itself acts on. text NULL: there is no readable head, e.g. it was refused. */

@@ -128,6 +128,7 @@ struct net_req {
     /* What outlives the request in the pool: its copy of the head, and of how many bytes head and match still tell (0: none). */
     char *kept;
     size_t kept_cap, known_n;
+    struct net_memo memo; /* of that head */
     uint8_t *body;
     size_t body_n, body_cap;
     uint64_t bytes_in, bytes_out;

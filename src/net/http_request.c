@@ -414,6 +414,11 @@ void *net_req_user(const struct net_req *rq)
     return rq->user;
 }
 
+struct net_memo *net_req_memo(struct net_req *rq)
+{
+    return rq->text && net_loop_current() == rq->w->loop ? &rq->memo : NULL;
+}
+
 void net_req_on_close(struct net_req *rq, void (*fn)(struct net_req *rq, void *arg), void *arg)
 {
     CHECK(net_loop_current() == rq->w->loop);

@@ -141,6 +141,17 @@ bool net_req_gone(
 void net_req_set_user(struct net_req *rq, void *user); /* one slot for the handler (a gate may fill it) */
 void *net_req_user(const struct net_req *rq);
 
+/* Room that belongs to a head, not to a request: when the same head comes again, byte by byte, what was left there may be found
+ * there, or nothing. What it says must follow from those bytes and from what `as_of` stands for; 0: nothing was left. Only inside
+ * the handler; NULL: this head is not kept. */
+enum { NET_MEMO_BYTES = 496 };
+struct net_memo {
+    uint64_t as_of;
+    size_t n;
+    char text[NET_MEMO_BYTES];
+};
+struct net_memo *net_req_memo(struct net_req *rq);
+
 /* From here on the handler means to answer by then; if it has not, the server says `late` (instead of timeout). For work whose
  * outcome is open once it has begun. Only inside the handler. */
 void net_req_answer_by(struct net_req *rq, struct deadline by, enum err late);

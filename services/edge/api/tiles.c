@@ -25,6 +25,7 @@ struct tile_call {
     bool inflate;
     bool plain;    /* MBTiles: this tile is not compressed, though others are */
     unsigned loop; /* where the request came in */
+    uint64_t as_of;
 };
 
 static int64_t max_age_s(struct edge *e)
@@ -58,7 +59,8 @@ static struct edge_repr repr_of(struct edge *e, const struct tile_call *c)
                               .since_s = c->p->since_s,
                               .max_age_s = max_age_s(e),
                               .age_s = -1,
-                              .size = c->length};
+                              .size = c->length,
+                              .as_of = c->as_of};
 }
 
 /* The verifier keeps what somebody had to compute. */
@@ -360,8 +362,10 @@ struct edge_pack *edge_pack_for(struct edge *e, struct net_req *rq, struct edge_
 void edge_get_tile(struct net_req *rq, void *ctx)
 {
     struct edge *e = ctx;
-    struct tile_call c = {0};
+    struct tile_call c = {.as_of = edge_as_of(e)};
     struct str ext;
+    if (edge_serve_again(rq, c.as_of))
+        return;
     if (edge_tile_parse(net_req_param_raw(rq, "z"), net_req_param_raw(rq, "x"), net_req_param_raw(rq, "y"),
                         &c.tile, &ext) != ERR_OK) {
         edge_refuse(e, rq, ERR_BAD_REQUEST, EDGE_R_BAD_REQUEST,

@@ -55,7 +55,7 @@ static uint64_t seal_some(struct verifier *v)
     uint64_t bytes = 0;
     enum err err = edge_seal_step(&v->seal, &bytes);
     if (err != ERR_OK && err != ERR_EMPTY) {
-        atomic_store(&p->file->changed, true);
+        edge_file_set_changed(p->file);
         obs_log(svc_log(v->e->svc), OBS_WARN, "pack_unreadable", OBS_STR("pack", (const char *)p->name),
                 OBS_ERR(err), OBS_END);
     }

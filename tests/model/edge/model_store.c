@@ -3,6 +3,8 @@
  *
  *   generations   2 readers pin, 1 publisher replaces twice, all by generation.c itself: nothing is used after it was freed,
  *                 everything is freed once, and who begins after a publish returned never sees what it replaced
+ *   remembered    requests of one loop that remember an answer and what it is as of, 1 publisher: what is answered from memory was
+ *                 not replaced before its request began
  */
 #include <stdlib.h>
 
@@ -96,10 +98,61 @@ static void generations(void)
     rt_lock_fini(&s.e.state_meta);
 }
 
+/* ---- answers that are remembered ---- */
+
+uint64_t edge_file_changes(void)
+{
+    return 0;
+}
+
+struct memory {
+    struct shelf s;
+    uint64_t as_of, number; /* the loop's: both requests are its own, one after the other */
+};
+
+static void ask(struct memory *m)
+{
+    uint32_t promised = os_a32_load(&m->s.published, memory_order_acquire);
+    uint64_t as_of = edge_as_of(&m->s.e);
+    if (m->as_of == as_of) {
+        CHECK(m->number >= promised);
+        model_cover(0);
+        return;
+    }
+    struct edge_generation *g = edge_pin(&m->s.e);
+    CHECK(g->number >= promised);
+    m->number = g->number;
+    m->as_of = as_of;
+    model_cover(1 + (unsigned)g->number);
+    edge_unpin(g);
+}
+
+static void ask_again(void *arg)
+{
+    for (int i = 0; i < 3; i++)
+        ask(arg);
+}
+
+static void remembered(void)
+{
+    struct memory m;
+    struct os_thread loop, p;
+    memset(&m, 0, sizeof m);
+    rt_lock_init(&m.s.e.state_meta, "state_meta", 10);
+    m.s.e.generation = generation(&m.s, 0);
+    start(&loop, "loop", ask_again, &m);
+    start(&p, "publisher", publish, &m.s);
+    os_thread_join(&loop);
+    os_thread_join(&p);
+    edge_unpin(m.s.e.generation);
+    rt_lock_fini(&m.s.e.state_meta);
+}
+
 int main(int argc, char **argv)
 {
     static const struct model models[] = {
         {.name = "generations", .body = generations, .preemptions = 3, .covers = 3},
+        {.name = "remembered", .body = remembered, .preemptions = 4, .covers = 4},
     };
     return model_main(argc, argv, models, sizeof models / sizeof *models);
 }
