@@ -186,13 +186,13 @@ void edge_serve_hit(struct edge *e, struct net_req *rq, const struct edge_hit *h
         return;
     }
     if (hit->nameless) {
-        edge_serve_object(e, rq, &hit->digest, hit->size, file, (enum edge_from)from, may_block);
+        edge_serve_object(e, rq, &hit->digest, file, (enum edge_from)from, may_block);
         return;
     }
     int64_t age_ms = edge_now_ms(e) - hit->fetched_ms;
     const char *type = arena_strdup(net_req_arena(rq), str_from_c(hit->mime));
     struct edge_repr r = {.digest = hit->digest,
-                          .size = hit->size,
+                          .size = file->size,
                           .type = type ? type : "application/octet-stream",
                           .from = (enum edge_from)from,
                           .since_s = hit->since_s,

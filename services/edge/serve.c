@@ -456,11 +456,11 @@ void edge_serve(struct edge *e, struct net_req *rq, const struct edge_repr *r, b
     edge_file_unref(file);
 }
 
-void edge_serve_object(struct edge *e, struct net_req *rq, const struct sha256 *digest, uint64_t size,
+void edge_serve_object(struct edge *e, struct net_req *rq, const struct sha256 *digest,
                        struct edge_file *file, enum edge_from from, bool may_block)
 {
     struct edge_repr r = {.digest = *digest,
-                          .size = size,
+                          .size = file->size,
                           .type = "application/octet-stream",
                           .immutable = true,
                           .from = from,

@@ -35,7 +35,7 @@ bool edge_serve_again(struct net_req *rq, uint64_t as_of);
 void edge_serve(struct edge *e, struct net_req *rq, const struct edge_repr *r, bool may_block) RT_UNCHECKED;
 
 /* An object by its digest. Takes over the reference to file. */
-void edge_serve_object(struct edge *e, struct net_req *rq, const struct sha256 *digest, uint64_t size,
+void edge_serve_object(struct edge *e, struct net_req *rq, const struct sha256 *digest,
                        struct edge_file *file, enum edge_from from, bool may_block) RT_UNCHECKED;
 
 /* Headers that a 204 or a 202 of ours shares with the rest. */

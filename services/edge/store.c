@@ -305,19 +305,37 @@ static enum err replay(struct edge_store *s, struct bytes log, size_t *out_good)
     }
 }
 
-/* A name whose object is not there is forgotten: it will be filled again. */
+static enum err object_found(void *ctx, const char *name)
+{
+    struct edge_store *s = ctx;
+    struct sha256 digest;
+    struct edge_object *o = hex_decode(str_from_c(name), digest.b, sizeof digest.b) == ERR_OK
+                                ? edge_catalog_object(&s->catalog, &digest)
+                                : NULL;
+    if (o)
+        o->found = true;
+    return ERR_OK;
+}
+
+/* A name whose object is not there is forgotten: it will be filled again. Directories are listed, which takes a fraction of asking for
+ * each object; what an object holds, and so its length, is looked at when it is first opened. */
 RT_BLOCKS
 static void drop_lost(struct edge_store *s)
 {
     size_t at = 0, n = 0;
     void *value;
+    char path[STORE_PATH_MAX];
     struct sha256 *lost = calloc(map_count(&s->catalog.objects) + 1, sizeof *lost);
+    for (unsigned i = 0; i < 256; i++) {
+        snprintf(path, sizeof path, "%.480s/cas/%02x", s->dir, i);
+        enum err e = store_disk_list(s->disk, path, object_found, s);
+        if (e != ERR_OK)
+            obs_log(svc_log(s->e->svc), OBS_WARN, "objects_not_listed", OBS_U64("folder", i), OBS_ERR(e),
+                    OBS_END);
+    }
     while (lost && map_next(&s->catalog.objects, &at, NULL, &value)) {
         const struct edge_object *o = value;
-        char path[STORE_PATH_MAX];
-        struct store_stat st;
-        edge_store_object_path(s, &o->digest, path);
-        if (store_disk_stat(s->disk, path, &st) != ERR_OK || st.bytes != o->size)
+        if (!o->found)
             lost[n++] = o->digest;
     }
     for (size_t i = 0; i < n; i++)

@@ -157,7 +157,7 @@ static void object_later(struct edge *e, struct net_req *rq, void *arg, unsigned
     (void)reader;
     enum err err = edge_store_open(e->store, &digest, false, &file);
     if (err == ERR_OK)
-        edge_serve_object(e, rq, &digest, file->size, file, EDGE_FROM_CAS, true);
+        edge_serve_object(e, rq, &digest, file, EDGE_FROM_CAS, true);
     else
         edge_refuse_after(e, rq, ERR_UNAVAILABLE, EDGE_R_CAS, "the object cannot be read", 1);
 }
@@ -184,7 +184,7 @@ void edge_get_object(struct net_req *rq, void *ctx)
         else
             edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE, "there is no such object");
     } else if (edge_store_open_now(e->store, digest, &file) == ERR_OK)
-        edge_serve_object(e, rq, digest, size, file, EDGE_FROM_CAS, false);
+        edge_serve_object(e, rq, digest, file, EDGE_FROM_CAS, false);
     else
         edge_defer(e, rq, object_later, NULL, digest);
 }

@@ -30,6 +30,7 @@ struct edge_object {
     uint32_t last_use_s;
     uint32_t touched_s; /* last use as the log knows it */
     uint64_t use_no;    /* which use the last one was, since the start; 0: none since then */
+    bool found;         /* the start's: its file is there */
     struct edge_ref *refs;
 };
 

@@ -114,9 +114,10 @@ bool edge_store_has(struct edge_store *s, const struct sha256 *digest, uint64_t 
 
 enum err edge_store_open_now(struct edge_store *s, const struct sha256 *digest, struct edge_file **out)
 {
+    static struct edge_file file = {.size = 1, .memory = true};
     (void)s;
     (void)digest;
-    *out = NULL;
+    *out = &file;
     return ERR_OK;
 }
 
@@ -135,11 +136,10 @@ void edge_serve(struct edge *e, struct net_req *rq, const struct edge_repr *r, b
     answer(rq, SERVED, ERR_OK);
 }
 
-void edge_serve_object(struct edge *e, struct net_req *rq, const struct sha256 *digest, uint64_t size,
+void edge_serve_object(struct edge *e, struct net_req *rq, const struct sha256 *digest,
                        struct edge_file *file, enum edge_from from, bool may_block)
 {
     (void)digest;
-    (void)size;
     (void)file;
     (void)from;
     edge_serve(e, rq, NULL, may_block);
