@@ -85,7 +85,7 @@ bench:                ## side by side with the peers; ROW=name for one row
 	@tools/build release all bench
 	@bench/peers $(ROW)
 
-lint:                 ## layers, shell scripts, format; clang-tidy and cppcheck, which take long: tools/lint deep
+lint:                 ## layers, shell scripts, format; clang-tidy and cppcheck, which take long: tools/lint deep, tools/lint analyze
 	@tools/setup check
 	@tools/lint
 
