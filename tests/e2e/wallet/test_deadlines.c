@@ -300,48 +300,6 @@ static void that_it_failed_is_told_for_ten_minutes_and_only_to_who_may_see_it(vo
     free(a);
 }
 
-/* The ledger does not know it, and would still take it: a copy may be on its way. Every look says the same until its time is past. */
-RT_UNCHECKED
-static void what_the_ledger_does_not_know_is_in_doubt_until_it_can_no_longer_arrive(void **state)
-{
-    (void)state;
-    char txid[256], path[300];
-    struct raw_conn c;
-    struct rig_answer *a = calloc(1, sizeof *a);
-    assert_non_null(a);
-    mem_ledger_ingest_fault(rig.ledger, MEM_LOSE_BEFORE, -1);
-    int64_t since = rig_now_ns(&rig), ms = 0;
-    rig_ask(
-        &rig, &c, "POST", "/v1/transfer", "slow",
-        "{\"from\":\"acct:alice\",\"to\":\"acct:shop\",\"asset\":\"ron\",\"amount\":\"5\",\"nonce\":1}");
-    struct deadline by = deadline_in_ms(30000);
-    while (ms < 1000 && rig_metric(&rig, "wallet_in_doubt", "") < 1) { /* its tries pause in this time */
-        rig_move_to(&rig, since, ms += 100);
-        rig_await_metric(&rig, "upstream_calls_total", "op=\"ingest\"", 1);
-        assert_false(deadline_passed(by));
-    }
-    doubted(a, txid);
-    snprintf(path, sizeof path, "/v1/tx/%s", txid);
-    double looks = rig_metric(&rig, "upstream_calls_total", "op=\"unit\"");
-    for (ms = 2000; ms < 5000; ms += 1000) {
-        rig_move_to(&rig, since, ms);
-        rig_await_metric(&rig, "upstream_calls_total", "op=\"unit\"", looks += 1);
-        rig_get(&rig, path, a);
-        assert_int_equal(a->status, 202);
-    }
-    rig_move_to(&rig, since, 5500);
-    rig_answered(&c, 503, "\"retryable\":true");
-    mem_ledger_ingest_fault(rig.ledger, MEM_OK, 0);
-    for (; rig_metric(&rig, "wallet_ops_total", "op=\"transfer\",outcome=\"not_committed\"") < 1;
-         ms += 500) {
-        rig_move_to(&rig, since, 5500 + ms); /* the resolver's pauses */
-        assert_false(deadline_passed(by));
-    }
-    rig_get(&rig, path, a);
-    assert_int_equal(a->status, 404);
-    free(a);
-}
-
 RT_UNCHECKED
 static int open_all(void **state)
 {
@@ -369,7 +327,6 @@ int main(void)
         T(a_ledger_that_does_not_answer_is_asked_again_after_rpc_timeout),
         T(a_probe_that_is_not_answered_in_time_makes_it_unready),
         T(a_receipt_leaves_memory_after_idempotency_ttl_and_is_the_same_afterwards),
-        T(what_the_ledger_does_not_know_is_in_doubt_until_it_can_no_longer_arrive),
         T(that_it_failed_is_told_for_ten_minutes_and_only_to_who_may_see_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
