@@ -46,6 +46,11 @@ enum err rewarder_view_open(struct rewarder_files *f, const struct rewarder_view
     return ERR_OK;
 }
 
+const char *rewarder_view_words(enum err e)
+{
+    return err_name(e);
+}
+
 void rewarder_view_rest(struct rewarder_view *v)
 {
     (void)v; /* there are no pages here */
