@@ -50,8 +50,11 @@ static enum err make(struct edge_tags *t, struct store_disk *disk, const char *p
     if (e != ERR_OK) {
         store_file_close(t->file);
         t->file = NULL;
+        return e;
     }
-    return e;
+    t->written =
+        calloc(t->header.buckets / 64 + 1, sizeof *t->written); /* without memory every page is read */
+    return ERR_OK;
 }
 
 enum err edge_tags_open(struct edge_tags *t, struct store_disk *disk, const char *path,
@@ -69,6 +72,24 @@ void edge_tags_close(struct edge_tags *t)
 {
     store_file_close(t->file);
     t->file = NULL;
+    free(t->written);
+    t->written = NULL;
+}
+
+static bool may_hold(const struct edge_tags *t, uint64_t key)
+{
+    if (!t->file || !t->written)
+        return t->file != NULL;
+    uint64_t bucket = edge_tag_bucket(key, t->header.buckets);
+    return atomic_load_explicit(&t->written[bucket / 64], memory_order_acquire) >> (bucket & 63) & 1;
+}
+
+static void now_holds(struct edge_tags *t, uint64_t key)
+{
+    uint64_t bucket = edge_tag_bucket(key, t->header.buckets);
+    if (t->written)
+        atomic_fetch_or_explicit(&t->written[bucket / 64], (uint64_t)1 << (bucket & 63),
+                                 memory_order_release);
 }
 
 static uint64_t page_of(const struct edge_tags *t, uint64_t key)
@@ -79,7 +100,7 @@ static uint64_t page_of(const struct edge_tags *t, uint64_t key)
 enum err edge_tags_find(const struct edge_tags *t, uint64_t key, struct edge_tag *out)
 {
     uint8_t page[EDGE_TAG_PAGE];
-    if (!t->file)
+    if (!may_hold(t, key))
         return ERR_NOT_FOUND;
     enum err e = store_file_read_all(t->file, page, sizeof page, page_of(t, key));
     return e != ERR_OK ? e : edge_tag_find(page, key, out) < 0 ? ERR_NOT_FOUND : ERR_OK;
@@ -88,7 +109,7 @@ enum err edge_tags_find(const struct edge_tags *t, uint64_t key, struct edge_tag
 enum err edge_tags_find_now(const struct edge_tags *t, uint64_t key, struct edge_tag *out) RT_UNCHECKED
 {
     uint8_t page[EDGE_TAG_PAGE];
-    if (!t->file)
+    if (!may_hold(t, key))
         return ERR_NOT_FOUND;
     int fd = store_file_fd(t->file);
     if (fd < 0) /* in memory: reading does not wait */
@@ -104,18 +125,23 @@ enum err edge_tags_find_now(const struct edge_tags *t, uint64_t key, struct edge
 
 enum err edge_tags_put(struct edge_tags *t, const struct edge_tag *tag)
 {
-    uint8_t page[EDGE_TAG_PAGE], slot[EDGE_TAG_SLOT];
+    uint8_t page[EDGE_TAG_PAGE] = {0}, slot[EDGE_TAG_SLOT];
     if (!t->file)
         return ERR_OK;
-    enum err e = store_file_read_all(t->file, page, sizeof page, page_of(t, tag->key));
+    enum err e = may_hold(t, tag->key)
+                     ? store_file_read_all(t->file, page, sizeof page, page_of(t, tag->key))
+                     : ERR_OK;
     if (e != ERR_OK)
         return e;
     int at = edge_tag_place(page, tag->key);
     if (at < 0)
         return ERR_TOO_LARGE;
     edge_tag_encode(tag, slot);
-    return store_file_pwrite(t->file, slot, sizeof slot,
-                             page_of(t, tag->key) + EDGE_TAG_FIRST + (uint64_t)at * EDGE_TAG_SLOT);
+    e = store_file_pwrite(t->file, slot, sizeof slot,
+                          page_of(t, tag->key) + EDGE_TAG_FIRST + (uint64_t)at * EDGE_TAG_SLOT);
+    if (e == ERR_OK)
+        now_holds(t, tag->key);
+    return e;
 }
 
 enum err edge_tags_seal(struct edge_tags *t, const struct sha256 *archive, uint64_t now_ms)

@@ -17,6 +17,9 @@ struct edge_tags {
     struct store_file *file; /* NULL: there is none, digests are computed on demand */
     struct edge_tag_header header;
     bool full; /* told once */
+    /* A bit per bucket of a file made now: clear means that nothing was written there, so there is nothing to look for. NULL: any
+     * bucket may hold something. Set with release after the slot was written, read with acquire. */
+    _Atomic uint64_t *written;
 };
 
 /* Opens the tag file at path if it is of this pack, else makes a new one. Failing is harmless: file stays NULL. */
