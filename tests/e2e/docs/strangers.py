@@ -12,8 +12,8 @@ from openapi_doc import judge, load, misfits, resolve  # noqa: E402
 BASE, TOKEN = int(os.environ["BASE"]), os.environ["TOKEN"]
 SEED, ROUNDS = int(os.environ.get("SEED", 1)), int(os.environ.get("ROUNDS", 25))
 PORTS = {"ledger": 10, "wallet": 20, "mailbox": 30, "rewarder": 40, "edge": 50}
-# What ends a service's work or never ends is for tests of its own.
-LEFT_OUT = ("/admin/safe-mode", "/admin/take-over", "/admin/providers/", "/admin/tasks/", "/admin/drain", "/admin/log-level")
+# What ends a service's work, never ends, or copies the journal each time is for tests of its own.
+LEFT_OUT = ("/admin/snapshot", "/admin/safe-mode", "/admin/take-over", "/admin/providers/", "/admin/tasks/", "/admin/drain", "/admin/log-level")
 ENDLESS = ("text/event-stream", "application/x-ndjson")
 rng = random.Random(SEED)
 known = {}  # member or parameter -> strings that were seen under that name
