@@ -18,7 +18,7 @@ static struct edge_tag tag_of(uint64_t key)
     return t;
 }
 
-static void is_there(const struct edge_tags *t, uint64_t key)
+static void is_there(const struct edge_tags *t, uint64_t key) RT_BLOCKS
 {
     struct edge_tag want = tag_of(key), found;
     assert_int_equal(edge_tags_find(t, key, &found), ERR_OK);
@@ -27,13 +27,13 @@ static void is_there(const struct edge_tags *t, uint64_t key)
     assert_int_equal(edge_tags_find_now(t, key, &found), ERR_OK);
 }
 
-static void open_at(struct edge_tags *t, struct store_disk *d)
+static void open_at(struct edge_tags *t, struct store_disk *d) RT_BLOCKS
 {
     const struct edge_tag_header want = {.file = {.size = 1}};
     assert_int_equal(edge_tags_open(t, d, "/tags", &want, CONTENTS, UINT64_MAX), ERR_OK);
 }
 
-static void where_nothing_was_put_nobody_looks(void **state)
+static void where_nothing_was_put_nobody_looks(void **state) RT_BLOCKS
 {
     (void)state;
     struct store_disk *d;
@@ -59,7 +59,7 @@ static void where_nothing_was_put_nobody_looks(void **state)
 }
 
 /* Another process put it there: what this one knows of the file is nothing. */
-static void what_is_found_again_is_looked_at(void **state)
+static void what_is_found_again_is_looked_at(void **state) RT_BLOCKS
 {
     (void)state;
     struct store_disk *d;
@@ -78,7 +78,7 @@ static void what_is_found_again_is_looked_at(void **state)
     store_disk_destroy(d);
 }
 
-static void a_write_that_failed_is_not_found(void **state)
+static void a_write_that_failed_is_not_found(void **state) RT_BLOCKS
 {
     (void)state;
     struct store_disk *d;
