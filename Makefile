@@ -1,5 +1,5 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-ledger-drain drill-mailbox drill-replica drill-rewarder architectures drill-wallet fuzz bench lint format docs clean
+.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-ledger-drain drill-mailbox drill-replica drill-rewarder architectures drill-wallet soak fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 prefix ?= /usr/local
@@ -70,6 +70,10 @@ drill-rewarder:       ## kill -9 the rewarder and the ledger KILLS times (1000),
 	@KILLS=$(or $(KILLS),1000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/rewarder/kill.test
 	@ninja -C build/release t.prop.rewarder.allocation
 	@RON_EPOCHS=$(or $(EPOCHS),20000000) $(if $(SEED),RON_SEED=$(SEED)) build/release/t.prop.rewarder.allocation
+
+soak:                 ## everything under mixed load for SOAK_SECONDS (86400): memory, descriptors and threads stay flat
+	@tools/build release
+	@SOAK_SECONDS=$(or $(SOAK_SECONDS),86400) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/soak
 
 architectures:        ## the reward calculus on aarch64 and s390x (emulated): the same bytes as here. Installs 400 MB of compilers
 	@tools/setup architectures

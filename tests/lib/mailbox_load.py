@@ -200,8 +200,9 @@ class Load:
                     earlier["at_ms"] = later["at_ms"]
             for e in got:
                 del e["asked"]
-        order = {"sent": 0, "crash": 2, "restart": 2, "delivered": 3, "acked": 4, "nacked": 4, "unsure": 4, "duplicate": 5}
-        self.events.sort(key=lambda e: (e["at_ms"], order[e["event"]], e.get("attempt", 0)))
+        # within a millisecond: a lease and its end, then the next lease
+        stage = {"sent": 0, "crash": 1, "restart": 1, "delivered": 2, "acked": 2, "nacked": 2, "unsure": 2, "duplicate": 3}
+        self.events.sort(key=lambda e: (e["at_ms"], stage[e["event"]], e.get("attempt", 0), e["event"] != "delivered"))
         with open(path, "w") as f:
             for e in self.events:
                 f.write(json.dumps(e) + "\n")
