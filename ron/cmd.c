@@ -304,6 +304,8 @@ static int take_flag(struct cmd_ctx *ctx, int argc, char **argv, int *io_index)
                             flag->value_name);
     } else if (equals)
         return cmd_fail(ctx, CMD_USAGE, "--%s takes no value", flag->name);
+    if (!own && value && !*value)
+        return cmd_fail(ctx, CMD_USAGE, "--%s is empty: --%s %s", flag->name, flag->name, flag->value_name);
     if (!own)
         return set_global(ctx, flag->name, value);
     if (ctx->flag_count == FLAGS_MAX)
@@ -312,16 +314,23 @@ static int take_flag(struct cmd_ctx *ctx, int argc, char **argv, int *io_index)
     return CMD_OK;
 }
 
+/* NULL when it is not set, or empty: RON_TOKEN= ron ... is how a shell unsets one for a command. */
+static const char *environment(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
 static int globals_from_environment(struct cmd_ctx *ctx)
 {
     struct cmd_global *g = &ctx->global;
-    const char *port = getenv("RON_BASE_PORT");
-    g->data = getenv("RON_DATA") ? getenv("RON_DATA") : "ron-data";
-    g->config = getenv("RON_CONFIG");
-    g->token = getenv("RON_TOKEN");
+    const char *port = environment("RON_BASE_PORT"), *data = environment("RON_DATA");
+    g->data = data ? data : "ron-data";
+    g->config = environment("RON_CONFIG");
+    g->token = environment("RON_TOKEN");
     g->base_port = 7400;
     g->color = isatty(STDOUT_FILENO) && !getenv("NO_COLOR");
-    if (port && *port && !cmd_parse_base_port(port, &g->base_port))
+    if (port && !cmd_parse_base_port(port, &g->base_port))
         return cmd_fail(ctx, CMD_USAGE, "RON_BASE_PORT is a port number from 1 to 65000, not '%s'", port);
     return CMD_OK;
 }
@@ -431,6 +440,8 @@ static int run_cmd(struct cmd_ctx *ctx, int argc, char **argv, int from, int ver
     synopsis(ctx->group, ctx->cmd, usage, sizeof usage);
     if (arg_count < ctx->cmd->args_min)
         return cmd_fail(ctx, CMD_USAGE, "something is missing; usage: ron %s", usage);
+    if (ctx->cmd->args_max >= 0 && arg_count > ctx->cmd->args_max && args[ctx->cmd->args_max][0] == '-')
+        return cmd_fail(ctx, CMD_USAGE, "unknown flag %s; usage: ron %s", args[ctx->cmd->args_max], usage);
     if (ctx->cmd->args_max >= 0 && arg_count > ctx->cmd->args_max)
         return cmd_fail(ctx, CMD_USAGE, "'%s' is too much; usage: ron %s", args[ctx->cmd->args_max], usage);
     return ctx->cmd->run(ctx, arg_count, args);

@@ -3,6 +3,8 @@
  *
  * A picture is two readings of every service, a second apart: what was counted in between is a rate, and the latencies are those of
  * the requests in between. With --once, with --json and without a terminal there is one picture and it ends.
+ *
+ * On a terminal a picture is as high as the terminal: of the queues those are shown that are fullest, then those that are busiest.
  */
 #include <jansson.h>
 #include <poll.h>
@@ -10,6 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/str.h"
@@ -237,53 +242,149 @@ static void add_service(struct table *t, const char *name, const struct reading 
     table_cell(t, "%s", r->not_running);
 }
 
-static void add_queues(struct table *t, const char *name, const struct reading *last,
-                       const struct reading *now, double seconds)
+/* A queue that can be full, and what passed through it. */
+struct row {
+    const char *service;
+    const struct queue *queue;
+    double rate;
+    bool shown;
+};
+
+static size_t collect_rows(const struct picture *p, struct row *rows)
 {
-    for (size_t i = 0; i < now->queue_count; i++) {
-        const struct queue *q = &now->queues[i];
-        char bar[3 * BAR + 1];
-        double rate = queue_rate(last, q, seconds);
-        if (q->capacity <= 0)
-            continue; /* not a queue that can be full */
-        fill_bar(bar, q->depth, q->capacity);
-        table_cell(t, "%s", name);
-        table_cell(t, "%s", q->name);
-        table_cell(t, "%s", bar);
-        table_cell(t, "%.0f/%.0f", q->depth, q->capacity);
-        if (rate < 0)
-            table_cell(t, "–");
-        else
-            table_cell(t, "%.0f", rate);
-        table_cell(t, "%.0f", q->refused);
-        table_cell(t, "%.0f", q->dropped);
+    size_t n = 0;
+    for (size_t i = 0; i < ron_service_count; i++) {
+        const struct reading *last = &p->last[i], *now = &p->now[i];
+        double seconds = figures_of(last, now).seconds;
+        for (size_t k = 0; now->there && k < now->queue_count; k++)
+            if (now->queues[k].capacity > 0)
+                rows[n++] = (struct row){ron_services[i]->name, &now->queues[k],
+                                         queue_rate(last, &now->queues[k], seconds), false};
+    }
+    return n;
+}
+
+/* Fuller, in steps of a twentieth so that what hardly differs does not change places; else busier. */
+static bool comes_before(const struct row *a, const struct row *b)
+{
+    int fill_a = (int)(BAR * a->queue->depth / a->queue->capacity);
+    int fill_b = (int)(BAR * b->queue->depth / b->queue->capacity);
+    return fill_a != fill_b ? fill_a > fill_b : a->rate > b->rate;
+}
+
+/* Chooses as many as there is room for; they keep their order. */
+static void choose_rows(struct row *rows, size_t n, size_t room)
+{
+    for (; room > 0; room--) {
+        struct row *best = NULL;
+        for (size_t i = 0; i < n; i++)
+            if (!rows[i].shown && (!best || comes_before(&rows[i], best)))
+                best = &rows[i];
+        if (!best)
+            return;
+        best->shown = true;
     }
 }
 
-static void print_tables(const struct picture *p, bool color, bool live)
+static void add_queue(struct table *t, const struct row *row)
+{
+    char bar[3 * BAR + 1];
+    fill_bar(bar, row->queue->depth, row->queue->capacity);
+    table_cell(t, "%s", row->service);
+    table_cell(t, "%s", row->queue->name);
+    table_cell(t, "%s", bar);
+    table_cell(t, "%.0f/%.0f", row->queue->depth, row->queue->capacity);
+    if (row->rate < 0)
+        table_cell(t, "–");
+    else
+        table_cell(t, "%.0f", row->rate);
+    table_cell(t, "%.0f", row->queue->refused);
+    table_cell(t, "%.0f", row->queue->dropped);
+}
+
+static void print_tables(const struct picture *p, bool color, size_t lines)
 {
     static const char *const service_headers[] = {"service",  ">requests/s", ">p50",      ">p99",
                                                   "breakers", ">tasks",      ">restarts", "not running"};
     static const char *const queue_headers[] = {"service", "queue",    "fill",    ">depth",
                                                 ">per s",  ">refused", ">dropped"};
+    struct row rows[SERVICES_MAX * QUEUES_MAX];
     struct table services, queues;
+    size_t used = 5; /* two headers, a line between the tables, one before the last, the last */
     table_init(&services, color, service_headers, 8);
     table_init(&queues, color, queue_headers, 7);
-    for (size_t i = 0; i < ron_service_count; i++) {
-        if (!p->now[i].there)
-            continue;
-        struct figures f = figures_of(&p->last[i], &p->now[i]);
-        add_service(&services, ron_services[i]->name, &p->now[i], f);
-        add_queues(&queues, ron_services[i]->name, &p->last[i], &p->now[i], f.seconds);
-    }
-    if (live)
-        fputs("\033[H\033[2J", stdout);
+    for (size_t i = 0; i < ron_service_count; i++)
+        if (p->now[i].there) {
+            add_service(&services, ron_services[i]->name, &p->now[i], figures_of(&p->last[i], &p->now[i]));
+            used++;
+        }
+    size_t n = collect_rows(p, rows), room = lines > used + 1 ? lines - used : 1;
+    choose_rows(rows, n, room);
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].shown)
+            add_queue(&queues, &rows[i]);
     table_print(&services);
     putchar('\n');
     table_print(&queues);
-    if (live)
-        puts("\nOf the last second. Ctrl-C ends this view.");
+    if (lines == SIZE_MAX)
+        return;
+    if (n > room)
+        printf("\nof the last second; %zu of %zu queues, the fullest and busiest; q ends", room, n);
+    else
+        fputs("\nof the last second; q ends", stdout);
+}
+
+/* ---- the terminal ---- */
+
+static struct termios before;
+
+static bool screen_open(void)
+{
+    struct termios keys;
+    bool asks = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &before) == 0;
+    if (asks) {
+        keys = before;
+        keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+        tcsetattr(STDIN_FILENO, TCSANOW, &keys);
+    }
+    fputs("\033[?1049h\033[?25l\033[?7l", stdout); /* another page, no cursor, lines end at the edge */
+    fputs("watching for a second ...", stdout);
     fflush(stdout);
+    return asks;
+}
+
+static void screen_close(bool asks)
+{
+    fputs("\033[?7h\033[?25h\033[?1049l", stdout);
+    fflush(stdout);
+    if (asks)
+        tcsetattr(STDIN_FILENO, TCSANOW, &before);
+}
+
+static void screen_show(const struct picture *p, bool color)
+{
+    struct winsize size = {.ws_row = 0};
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0)
+        size.ws_row = 24;
+    fputs("\033[H\033[2J", stdout);
+    print_tables(p, color, size.ws_row);
+    fflush(stdout);
+}
+
+/* Until the next picture is due; true: somebody pressed q. */
+static bool wait_for_key(bool asks)
+{
+    struct pollfd keys = {.fd = STDIN_FILENO, .events = POLLIN};
+    char key = 0;
+    int64_t end = clock_mono_ns(clock_real()) + (int64_t)INTERVAL_MS * 1000000;
+    for (int64_t now; (now = clock_mono_ns(clock_real())) < end && !interrupted;) {
+        int ready = poll(&keys, asks ? 1 : 0, (int)((end - now) / 1000000) + 1);
+        if (ready > 0 && read(STDIN_FILENO, &key, 1) == 1 && (key == 'q' || key == 'Q'))
+            return true;
+        if (ready > 0 && (keys.revents & (POLLHUP | POLLERR)))
+            return true;
+    }
+    return false;
 }
 
 /* ---- JSON ---- */
@@ -328,31 +429,43 @@ static void print_json(const struct picture *p)
     json_decref(all);
 }
 
+/* Draws until somebody ends it; false: no service answers any more. */
+RT_BLOCKS
+static bool watch(struct cmd_ctx *ctx, struct picture *p)
+{
+    bool reached = true, asks = screen_open();
+    while (!wait_for_key(asks) && !interrupted && (reached = read_all(ctx, p) > 0))
+        screen_show(p, cmd_global(ctx)->color);
+    screen_close(asks);
+    return reached || interrupted;
+}
+
+RT_BLOCKS
+static bool look_once(struct cmd_ctx *ctx, struct picture *p)
+{
+    wait_for_key(false);
+    if (interrupted || read_all(ctx, p) == 0)
+        return interrupted;
+    if (cmd_global(ctx)->json)
+        print_json(p);
+    else
+        print_tables(p, cmd_global(ctx)->color, SIZE_MAX);
+    return true;
+}
+
 RT_BLOCKS
 static int run_top(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    const struct cmd_global *g = cmd_global(ctx);
-    bool live = g->color && !g->json && !cmd_switch(ctx, "once");
+    bool live = isatty(STDOUT_FILENO) && !cmd_global(ctx)->json && !cmd_switch(ctx, "once");
     struct picture *p = calloc(1, sizeof *p);
     int status = CMD_OK;
     (void)argc;
     (void)argv;
     if (!p)
         return cmd_fail(ctx, CMD_FAILED, "no memory");
-    sigaction(SIGINT, &(struct sigaction){.sa_handler = interrupt}, NULL);
-    bool reached = read_all(ctx, p) > 0;
-    while (reached && !interrupted) {
-        poll(NULL, 0, INTERVAL_MS);
-        if (interrupted || !(reached = read_all(ctx, p) > 0))
-            break;
-        if (g->json)
-            print_json(p);
-        else
-            print_tables(p, g->color, live);
-        if (!live)
-            break;
-    }
-    if (!reached)
+    for (const int *s = (const int[]){SIGINT, SIGTERM, SIGHUP, 0}; *s; s++)
+        sigaction(*s, &(struct sigaction){.sa_handler = interrupt}, NULL);
+    if (read_all(ctx, p) == 0 || !(live ? watch(ctx, p) : look_once(ctx, p)))
         status = cmd_fail(ctx, CMD_UNAVAILABLE, "no service answers; start them with: ron up");
     free(p);
     return status;

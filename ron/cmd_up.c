@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -272,14 +273,12 @@ static int serve(struct up *up)
 }
 
 RT_BLOCKS
-static int run_up(struct cmd_ctx *ctx, int argc, char **argv)
+static int start_serve_drain(struct cmd_ctx *ctx)
 {
     struct up up = {.global = cmd_global(ctx),
                     .started_ns = clock_mono_ns(clock_real()),
                     .verbose = cmd_switch(ctx, "verbose")};
     const char *why = "";
-    (void)argc;
-    (void)argv;
     int status = up_check_config(ctx, up.global);
     if (status != CMD_OK)
         return status;
@@ -304,6 +303,18 @@ static int run_up(struct cmd_ctx *ctx, int argc, char **argv)
     int drained = drain_all(&up, e == ERR_OK);
     svc_data_close(up.data);
     return status == CMD_OK ? drained : status;
+}
+
+RT_BLOCKS
+static int run_up(struct cmd_ctx *ctx, int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    int status = start_serve_drain(ctx);
+    if (fflush(stdout) != 0) /* a screen that nobody sees is no failure: the services are what it is for */
+        __fpurge(stdout);
+    clearerr(stdout);
+    return status;
 }
 
 static const struct cmd_flag flags[] = {
