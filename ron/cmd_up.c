@@ -63,7 +63,7 @@ static void print_console_link(const struct up *up)
     char text[4096];
     struct buf b;
     buf_init_fixed(&b, text, sizeof text - 1);
-    if (up->global->json || !isatty(STDOUT_FILENO) || svc_data_operator_token(up->data, &b) != ERR_OK)
+    if (!up->global->amnesia || !isatty(STDOUT_FILENO) || svc_data_operator_token(up->data, &b) != ERR_OK)
         return;
     for (size_t i = 0; i < up->count; i++)
         if (strcmp(svc_def(up->services[i])->name, "console") == 0)
@@ -136,7 +136,7 @@ static void print_screen(const struct up *up)
         int n = snprintf(where, sizeof where, "http://127.0.0.1:%d", svc_port(up->services[i]));
         if (svc_oap_port(up->services[i]))
             snprintf(where + n, sizeof where - (size_t)n, "  OAP %d", svc_oap_port(up->services[i]));
-        printf("  %-10s %-34s %s\n", def->name, where, def->summary);
+        up_print_summary(def->summary, up_columns() - printf("  %-10s %-34s ", def->name, where));
     }
     snprintf(token, sizeof token, "%s/operator.token", up->global->data);
     if (up->global->amnesia) {

@@ -218,13 +218,14 @@ static void print_screen(const struct cmd_global *g, const struct child *childre
     printf("\nRON " SVC_VERSION " is up after %lld ms, each service in a process of its own\n\n",
            (long long)(now_ms() - since_ms));
     for (size_t i = 0; i < n; i++)
-        printf("  %-10s pid %-8d http://127.0.0.1:%d   %s\n", children[i].def->name, (int)children[i].pid,
-               g->base_port + children[i].def->port_offset, children[i].def->summary);
+        up_print_summary(children[i].def->summary,
+                         up_columns() - printf("  %-10s pid %-8d http://127.0.0.1:%d   ",
+                                               children[i].def->name, (int)children[i].pid,
+                                               g->base_port + children[i].def->port_offset));
     printf("\n  data       %s\n  token      %s/operator.token   (may do anything; keep it)\n", g->data,
            g->data);
     up_print_try(g);
-    puts("\n  One that dies is started again. Ctrl-C drains and stops all; a second one stops them at "
-         "once.");
+    puts("\n  One that dies is started again. Ctrl-C drains and stops all, a second one at once.");
     fflush(stdout);
 }
 

@@ -25,9 +25,7 @@ static bool send_one(struct demo *d, const char *topic, const char *key, bool du
               (!duplicate || strcmp(id, client_str(a.json, "msg_id")) == 0);
     snprintf(id, 64, "%s", client_str(a.json, "msg_id"));
     ok = demo_claim(d, ok,
-                    duplicate ? "sent again under the same key: still one message, %s"
-                              : "a message is durable: %s",
-                    id);
+                    duplicate ? "sent again with its key: still one, %s" : "a message is durable: %s", id);
     client_free(&a);
     return ok;
 }

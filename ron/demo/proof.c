@@ -77,7 +77,7 @@ static bool published(struct demo *d, const struct evidence *e, const char *root
     const json_t *row = json_array_get(json_object_get(a.json, "roots"), 0);
     bool ok = demo_claim(
         d, client_int(row, "seq") == (long long)e->size && strcmp(client_str(row, "root"), root) == 0,
-        "the ledger published that root for everybody: %.27s...", root);
+        "the ledger published that root: %.27s...", root);
     client_free(&a);
     return ok;
 }
@@ -92,7 +92,7 @@ static bool signed_by_ledger(struct demo *d, const struct evidence *e, const cha
     bool ok =
         ledger_note_open(str_from_c(checkpoint), str_from_c(client_str(a.json, "vkey")), &note) == ERR_OK &&
         note.size == e->size && sha256_eq(&note.root, &e->root);
-    ok = demo_claim(d, ok, "and signed it: %.60s", client_str(a.json, "vkey"));
+    ok = demo_claim(d, ok, "and signed it: %.56s", client_str(a.json, "vkey"));
     client_free(&a);
     return ok;
 }

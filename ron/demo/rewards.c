@@ -117,7 +117,7 @@ static bool upload(struct demo *d, const char *epoch, char cid[80])
     sha256_format(&hash, text);
     snprintf(cid, 80, "%s", client_str(a.json, "cid"));
     bool ok = demo_claim(d, strcmp(cid, text) == 0 && client_int(a.json, "rows") == PEOPLE,
-                         "the usage of %d people is sealed under its own hash: %.20s...", PEOPLE, cid);
+                         "the usage of %d people is sealed under its hash: %.20s...", PEOPLE, cid);
     client_free(&a);
     return ok;
 }
@@ -170,12 +170,11 @@ static bool paid_and_proven(struct demo *d, const char *epoch, const char *root,
         const json_t *row = json_array_get(json_object_get(account.json, "balances"), 0);
         const char *amount = client_str(payout.json, "amount");
         total += strtoull(amount, NULL, 10);
-        bool ok = demo_claim(
-            d,
-            *amount && strcmp(client_str(row, "available"), amount) == 0 &&
-                proof_holds(payout.json, root, pool),
-            "%s got %s for %d points: in the ledger, and its proof leads to the signed total of %" PRIu64,
-            names[i], amount, points[i], pool);
+        bool ok = demo_claim(d,
+                             *amount && strcmp(client_str(row, "available"), amount) == 0 &&
+                                 proof_holds(payout.json, root, pool),
+                             "%s got %s for %d points: paid, and proven part of the signed %" PRIu64,
+                             names[i], amount, points[i], pool);
         client_free(&account);
         client_free(&payout);
         if (!ok)
