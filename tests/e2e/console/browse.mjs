@@ -377,11 +377,44 @@ async function overviewFitsALaptop() {
     await page.setViewportSize({ width: 1360, height: 900 });
 }
 
+// Text whose contrast with what lies behind it is under WCAG 2.1 AA: 4.5, or 3 when it is large.
+const faint = (p) =>
+    p.evaluate(() => {
+        const light = (c) => {
+            const [r, g, b] = c.map((x) => ((x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const parse = (text) => {
+            const [r, g, b, a = 1] = text.match(/[\d.]+/g).map(Number);
+            return text.startsWith("color(") ? [r * 255, g * 255, b * 255, a] : [r, g, b, a];
+        };
+        const over = (top, below) => [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3]));
+        const up = (e) => (e ? [e, ...up(e.parentElement)] : []);
+        const found = [];
+        for (const e of document.querySelectorAll("body *")) {
+            const said = [...e.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.textContent.trim());
+            if (!said || !e.getClientRects().length || e.closest("svg, :disabled")) continue;
+            const style = getComputedStyle(e);
+            const size = parseFloat(style.fontSize);
+            const behind = up(e)
+                .map((x) => parse(getComputedStyle(x).backgroundColor))
+                .reverse()
+                .reduce((below, top) => over(top, below), [255, 255, 255]);
+            const [r, g, b, a] = parse(style.color);
+            const ink = over([r, g, b, a * up(e).reduce((o, x) => o * getComputedStyle(x).opacity, 1)], behind);
+            const [low, high] = [light(ink), light(behind)].sort((x, y) => x - y);
+            const ratio = (high + 0.05) / (low + 0.05);
+            if (ratio < (size >= 24 || (size >= 18.6 && style.fontWeight >= 700) ? 3 : 4.5)) found.push(`${e.className || e.tagName} "${e.textContent.trim().slice(0, 30)}" ${ratio.toFixed(2)}`);
+        }
+        return [...new Set(found)];
+    });
+
 async function everyViewInEveryDress() {
     for (const scheme of ["light", "dark"]) {
         await page.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
         for (const view of VIEWS) {
             await visit(page, view);
+            assert.deepEqual(await faint(page), [], `text of ${view} that is hard to read in ${scheme}`);
             await shoot(page, `${view}-${scheme}`);
         }
     }
