@@ -335,7 +335,8 @@ static int run_watch(struct cmd_ctx *ctx, int argc, char **argv)
         struct timespec pause = {.tv_sec = 1};
         struct client_answer a;
         int status = get(ctx, "/v1/accounts/", argv[0], "", &a);
-        if (status == CMD_REFUSED) {
+        /* Once it has been seen it is waited for: a restart is no reason to stop watching. */
+        if (status != CMD_OK && (status != CMD_UNAVAILABLE || !last)) {
             free(last);
             return client_finish(ctx, &a, status);
         }

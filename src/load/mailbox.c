@@ -171,6 +171,14 @@ static enum load_verdict received(struct load *l, struct slot *s, struct bytes b
     return LOAD_STEP;
 }
 
+/* Notes what was refused. A token that is not good enough does not get better: nothing more is asked. */
+static void complain(struct load *l, const struct load_answer *a, bool oap)
+{
+    load_complain(&l->r->complaint, a, oap);
+    if ((a->status == 401 || a->status == 403) && l->spec->stop != NULL)
+        atomic_store(l->spec->stop, true);
+}
+
 static enum load_verdict answered(void *app, unsigned slot, const struct load_answer *a)
 {
     struct load *l = app;
@@ -181,7 +189,7 @@ static enum load_verdict answered(void *app, unsigned slot, const struct load_an
         return LOAD_FAILED;
     }
     if (v == LOAD_FAILED)
-        load_complain(&l->r->complaint, a, false);
+        complain(l, a, false);
     if (v != LOAD_DONE)
         return v;
     switch (s->step) {
@@ -257,7 +265,7 @@ static enum load_verdict batch_answered(void *app, unsigned slot, const struct l
     if (v == LOAD_DONE && !all_taken(a->body))
         v = LOAD_FAILED;
     if (v == LOAD_FAILED)
-        load_complain(&l->r->complaint, a, true);
+        complain(l, a, true);
     return v;
 }
 
@@ -297,6 +305,8 @@ enum err load_mailbox_run(const struct load_mailbox_spec *spec, struct load_mail
     enum err e = l.slots == NULL ? ERR_NO_MEMORY : mill(&l, &out->load);
     out->load.failed -=
         out->refused.n < out->load.failed ? out->refused.n : out->load.failed; /* told apart */
+    if (e == ERR_OK && out->load.done_in_all == 0 && out->complaint.status >= 400)
+        e = ERR_REFUSED;
     if (e == ERR_OK && spec->check) {
         struct load_mill_result last;
         l.last_look = true;
