@@ -218,11 +218,7 @@ static enum err write_runs(struct ledger *l, struct ledger_gen_log *log, uint64_
     struct checkpoint_run index = {0}, state = {0};
     struct ledger_run *run = NULL;
     char path[STORE_PATH_MAX];
-    enum err err = ERR_OK;
-    for (bool more = true;
-         err == ERR_OK && more &&
-         (runs->n_index >= CHECKPOINT_RUNS_HIGH || runs->n_state >= CHECKPOINT_RUNS_HIGH);)
-        err = ledger_checkpoint_merge(l, &more);
+    enum err err = ledger_checkpoint__merge_room(l);
     if (err == ERR_OK)
         err = flush_columns(l, entries, groups);
     if (err == ERR_OK)
@@ -240,6 +236,7 @@ static enum err write_runs(struct ledger *l, struct ledger_gen_log *log, uint64_
     CHECK(runs->n_index < CHECKPOINT_RUNS_MAX && runs->n_state < CHECKPOINT_RUNS_MAX);
     runs->index[runs->n_index++] = index;
     runs->state[runs->n_state++] = state;
+    ledger_checkpoint__merge_owe(l, index.bytes, state.bytes);
     log->in_force = true;
     return ERR_OK;
 }

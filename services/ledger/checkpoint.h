@@ -3,8 +3,8 @@
  *
  * A frozen generation whose last entry is durable becomes: tree levels and group table grown to its end, one index run, one
  * state run (last value per key), then a manifest that names them all (temp, fsync, rename, fsync of the folder). Only then is
- * the memory let go. Four runs of a tier merge into one of the next, in slices, so that a complete generation never waits for
- * the merge of a long history. Files that no retained manifest names are removed.
+ * the memory let go. Four runs of a tier merge into one of the next, in slices, short merges first, so that neither a complete
+ * generation nor a short merge waits for the merge of a long history. Files that no retained manifest names are removed.
  *
  * Damage to anything here is never fatal: an older manifest is taken, or everything is rebuilt from the journal.
  *
@@ -32,8 +32,10 @@ NODISCARD enum err ledger_checkpoint_load(struct ledger *l, struct ledger_checkp
 NODISCARD enum err ledger_checkpoint_write(struct ledger *l, struct ledger_gen_log *log) RT_BLOCKS;
 void ledger_gen_log_free(struct ledger_gen_log *log);
 
-/* One slice of merging: about a megabyte. *out_more is false when there is nothing to merge. A failure gives the merge up. */
+/* One slice of merging: about a megabyte. *out_more is false when there is nothing to merge. A failure gives that merge up. */
 NODISCARD enum err ledger_checkpoint_merge(struct ledger *l, bool *out_more) RT_BLOCKS;
+/* True: whoever has more generations to write does a slice first. So merging keeps up with a stream that never pauses. */
+bool ledger_checkpoint_merge_owed(const struct ledger *l);
 NODISCARD enum err ledger_checkpoint_merge_all(struct ledger *l) RT_BLOCKS;
 
 /* Asked before every piece that is read; false: it may stop. */

@@ -17,10 +17,19 @@
 #include "services/ledger/core/state_run.h"
 
 /*
- * With so many runs, merging comes before the next generation. Tiers hold three each once they are merged, and a tier is four times
- * the one below, so a dozen tiers are more entries than there will be; the rest is what may come in while one merge is under way.
+ * How many runs there can be of a kind, whatever the history. A tier holds four that become one of the next, and three that came in
+ * meanwhile; nothing is put into a tier that holds seven before four of them are one (checkpoint_merge.c). A tier is four times the
+ * one below: the last is reached after four million generations, and what is merged there stays there.
  */
-enum { CHECKPOINT_RUNS_MAX = STATE_RUNS_MAX, CHECKPOINT_RUNS_HIGH = 48 };
+enum {
+    CHECKPOINT_TIER_RUNS = 4,
+    CHECKPOINT_TIER_MAX = 2 * CHECKPOINT_TIER_RUNS - 1,
+    CHECKPOINT_TIERS = 12,
+    CHECKPOINT_RUNS_MAX = CHECKPOINT_TIERS * CHECKPOINT_TIER_MAX
+};
+_Static_assert((int)CHECKPOINT_RUNS_MAX <= (int)STATE_RUNS_MAX &&
+                   (int)CHECKPOINT_RUNS_MAX <= (int)INDEX_RUNS_MAX,
+               "a view and a load hold them all");
 
 /* Numbered files: prefix, digits, suffix. */
 struct checkpoint_name {
@@ -44,7 +53,9 @@ struct checkpoint_run {
 struct ledger_runs {
     struct checkpoint_run index[CHECKPOINT_RUNS_MAX], state[CHECKPOINT_RUNS_MAX];
     uint32_t n_index, n_state, next_number;
-    struct checkpoint_merging *merging; /* NULL: none is under way */
+    struct checkpoint_merging
+        *merging[2][CHECKPOINT_TIERS]; /* of index and state, by the tier of what goes in */
+    uint64_t owed; /* slices of merging before the next generation (ledger_checkpoint_merge_owed) */
 };
 struct ledger_runs *ledger_checkpoint__runs(struct ledger *l); /* made when first asked for */
 void ledger_checkpoint__ends(const uint8_t *p, size_t n, size_t footer, struct sha256 *out);
@@ -59,7 +70,10 @@ NODISCARD enum err ledger_checkpoint__map(struct ledger *l, const char *path,
                                           struct checkpoint_bytes *out) RT_BLOCKS;
 void ledger_checkpoint__unmap(struct checkpoint_bytes *b);
 
-/* A run file written from its first byte to its last, in flushed steps of 1 MiB: the committer shares the device. Errors stick. */
+/*
+ * A run file written from its first byte to its last, in steps of 1 MiB that are on the device before the next: the committer shares
+ * it. Durable when closed. Errors stick.
+ */
 struct checkpoint_out {
     struct ledger *l;
     struct store_file *file;
@@ -78,8 +92,14 @@ void ledger_checkpoint__out_drop(
 NODISCARD enum err ledger_checkpoint__write_run(struct ledger *l, const char *path, const void *p,
                                                 size_t n) RT_BLOCKS;
 
-/* The name of the run that is being made of others; false when none is. */
-bool ledger_checkpoint__merging(const struct ledger *l, char out_name[64]);
+/* The names of the runs that are being made of others; how many. */
+enum { CHECKPOINT_MERGES_MAX = 2 * CHECKPOINT_TIERS };
+size_t ledger_checkpoint__merging(const struct ledger *l, char out_names[CHECKPOINT_MERGES_MAX][64]);
+
+/* A generation was written down: merging is owed for it. */
+void ledger_checkpoint__merge_owe(struct ledger *l, uint64_t index_bytes, uint64_t state_bytes);
+/* Merges until there is room for one more generation. */
+NODISCARD enum err ledger_checkpoint__merge_room(struct ledger *l) RT_BLOCKS;
 
 /* ---- manifests ---- */
 

@@ -81,7 +81,8 @@ static enum err run_named(struct ledger *l, const struct checkpoint_file *f,
         err = ERR_CORRUPT;
     else
         ledger_checkpoint__ends(b.p, b.n, footer, &ends);
-    if (err == ERR_OK && !sha256_eq(&ends, &f->sha256))
+    if (err == ERR_OK &&
+        (!sha256_eq(&ends, &f->sha256) || le32_get((uint8_t *)b.p + 12) >= CHECKPOINT_TIERS))
         err = ERR_CORRUPT;
     if (err == ERR_OK)
         v[(*n)++] = (struct checkpoint_run){(uint32_t)number, le32_get((uint8_t *)b.p + 12), b.n, ends};

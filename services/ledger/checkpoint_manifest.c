@@ -209,9 +209,9 @@ void ledger_checkpoint__retain(struct ledger *l) RT_BLOCKS
     }
     arena_init(&k->arena, 65536, 64 << 20);
     bool complete = true;
-    char merging[64];
-    if (ledger_checkpoint__merging(l, merging))
-        k->names[k->n++] = str_from_c(merging);
+    char merging[CHECKPOINT_MERGES_MAX][64];
+    for (size_t n = ledger_checkpoint__merging(l, merging); k->n < n; k->n++)
+        k->names[k->n] = str_from_c(merging[k->n]);
     for (size_t i = 0; i < m.n && i < l->set.checkpoint_retain; i++) {
         struct checkpoint_manifest man;
         enum err err = ledger_checkpoint__read_manifest(l, m.v[i], &k->arena, &man);

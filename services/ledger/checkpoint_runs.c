@@ -96,7 +96,7 @@ static void out_flush(struct checkpoint_out *out) RT_BLOCKS
         return;
     out->err = store_file_pwrite(out->file, out->piece, out->held, out->at);
     if (out->err == ERR_OK)
-        out->err = store_file_sync(out->file);
+        out->err = store_file_write_out(out->file, out->at, out->held);
     out->at += out->held;
     out->held = 0;
 }
@@ -121,8 +121,6 @@ void ledger_checkpoint__out_front(struct checkpoint_out *out, const void *p, siz
     CHECK(out->err != ERR_OK || n <= out->at);
     if (out->err == ERR_OK)
         out->err = store_file_pwrite(out->file, p, n, 0);
-    if (out->err == ERR_OK)
-        out->err = store_file_sync(out->file);
 }
 
 void ledger_checkpoint__out_drop(struct checkpoint_out *out)
@@ -137,6 +135,8 @@ enum err ledger_checkpoint__out_close(struct checkpoint_out *out, const char *pa
 {
     char dir[STORE_PATH_MAX];
     out_flush(out);
+    if (out->err == ERR_OK)
+        out->err = store_file_sync(out->file);
     ledger_checkpoint__out_drop(out);
     CHECK(store_path_dir(path, dir));
     return out->err == ERR_OK ? store_disk_sync_dir(out->l->deps.disk, dir) : out->err;

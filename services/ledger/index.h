@@ -17,7 +17,7 @@
 #include "services/ledger/core/index_run.h"
 #include "store/disk.h"
 
-enum { INDEX_GENS_MAX = 64, INDEX_RUNS_MAX = 64 };
+enum { INDEX_GENS_MAX = 64, INDEX_RUNS_MAX = 96 };
 
 /* A run's file, mapped (or read, where there is no descriptor). */
 struct ledger_run {

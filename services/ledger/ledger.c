@@ -38,6 +38,7 @@ void ledger_settings_default(struct ledger_settings *s)
         .scrub_rate = 8 << 20,
         .checkpoint_entries = 262144,
         .checkpoint_retain = 3,
+        .merge_slice_bytes = 1 << 20,
         .checkpoint_interval_ms = 60000,
         .public_roots = true,
         .amnesia_max_entries = 1000000,

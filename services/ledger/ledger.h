@@ -57,6 +57,7 @@ struct ledger_settings {
     bool compress;
     uint64_t scrub_rate;
     uint32_t checkpoint_entries, checkpoint_retain;
+    uint32_t merge_slice_bytes; /* merged between two looks for a complete generation */
     int64_t checkpoint_interval_ms;
     bool public_roots, public_entries;
     bool amnesia;

@@ -55,6 +55,12 @@ enum err store_file_sync(struct store_file *f)
     return f->disk->ops->sync(f);
 }
 
+enum err store_file_write_out(struct store_file *f, uint64_t at, size_t n)
+{
+    rt_lock_check_none("write a file out");
+    return f->disk->ops->write_out == NULL ? ERR_OK : f->disk->ops->write_out(f, at, n);
+}
+
 enum err store_file_truncate(struct store_file *f, uint64_t bytes)
 {
     rt_lock_check_none("truncate a file");

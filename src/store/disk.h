@@ -54,6 +54,7 @@ struct store_disk_ops {
     enum err (*pwrite)(struct store_file *f, const void *p, size_t n, uint64_t at);
     enum err (*append)(struct store_file *f, const void *p, size_t n);
     enum err (*sync)(struct store_file *f);
+    enum err (*write_out)(struct store_file *f, uint64_t at, size_t n); /* NULL: nothing to do */
     enum err (*truncate)(struct store_file *f, uint64_t bytes);
     enum err (*allocate)(struct store_file *f, uint64_t bytes);
     enum err (*size)(struct store_file *f, uint64_t *out);
@@ -96,6 +97,11 @@ NODISCARD enum err store_file_pwrite(struct store_file *f, const void *p, size_t
 NODISCARD enum err store_file_append(struct store_file *f, const void *p,
                                      size_t n) RT_BLOCKS;           /* one appender */
 NODISCARD enum err store_file_sync(struct store_file *f) RT_BLOCKS; /* fdatasync */
+/*
+ * Has a stretch written by the device and waits for that, so that little is left for the sync to come. Promises nothing: it may be
+ * lost until then. Unlike sync it leaves the rest of the file alone, say a part that is mapped and being written.
+ */
+NODISCARD enum err store_file_write_out(struct store_file *f, uint64_t at, size_t n) RT_BLOCKS;
 NODISCARD enum err store_file_truncate(struct store_file *f, uint64_t bytes) RT_BLOCKS;
 /* Grows the file to this size with zeros that are really written, so that writing into it never needs space. */
 NODISCARD enum err store_file_allocate(struct store_file *f, uint64_t bytes) RT_BLOCKS;

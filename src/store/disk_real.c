@@ -119,6 +119,14 @@ static enum err real_sync(struct store_file *f)
     return fdatasync(fd_of(f)) == 0 ? ERR_OK : err_from_errno(errno);
 }
 
+static enum err real_write_out(struct store_file *f, uint64_t at, size_t n)
+{
+    int r =
+        sync_file_range(fd_of(f), (off_t)at, (off_t)n,
+                        SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    return r == 0 ? ERR_OK : err_from_errno(errno);
+}
+
 static enum err real_truncate(struct store_file *f, uint64_t bytes)
 {
     return ftruncate(fd_of(f), (off_t)bytes) == 0 ? ERR_OK : err_from_errno(errno);
@@ -276,6 +284,7 @@ struct store_disk *store_disk_real(void)
         .pwrite = real_pwrite,
         .append = real_append,
         .sync = real_sync,
+        .write_out = real_write_out,
         .truncate = real_truncate,
         .allocate = real_allocate,
         .size = real_size,

@@ -150,6 +150,11 @@ void ledger_index_build_put(struct ledger_index_build *b, const struct ledger_in
     b->at++;
 }
 
+void ledger_index_build_prefetch(const struct ledger_index_build *b, struct core_key key)
+{
+    __builtin_prefetch(b->filter + block_of(key, blocks_of(b->n)) * 64, 1);
+}
+
 void ledger_index_build_footer(const struct ledger_index_build *b, uint8_t out[INDEX_RUN_FOOTER])
 {
     le32_put(out, b->records_crc);

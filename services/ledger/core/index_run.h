@@ -57,6 +57,7 @@ void ledger_index_build_header(const struct ledger_index_build *b, uint32_t tier
                                uint64_t last_seq, uint8_t out[INDEX_RUN_HEADER]);
 void ledger_index_build_put(struct ledger_index_build *b, const struct ledger_index_item *it,
                             uint8_t out[INDEX_RUN_RECORD]);
+void ledger_index_build_prefetch(const struct ledger_index_build *b, struct core_key key); /* put soon */
 void ledger_index_build_footer(const struct ledger_index_build *b, uint8_t out[INDEX_RUN_FOOTER]);
 
 /* The same in one go, into a buffer of ledger_index_run_bytes(n); `items` in order. */

@@ -16,7 +16,7 @@
 #include "base/buf.h"
 #include "services/ledger/core/state.h"
 
-enum { STATE_RUN_HEADER = 64, STATE_RUN_FOOTER = 8, STATE_RUNS_MAX = 64 };
+enum { STATE_RUN_HEADER = 64, STATE_RUN_FOOTER = 8, STATE_RUNS_MAX = 96 };
 
 struct ledger_state_run {
     const uint8_t *p;

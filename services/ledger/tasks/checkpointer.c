@@ -80,7 +80,9 @@ enum err ledger_checkpointer_run(struct rt_task *self, void *arg)
     svc_background_io(true);
     for (;;) {
         void *item = NULL;
+        bool owed = merging && ledger_checkpoint_merge_owed(l) && !rt_task_stopping(self);
         enum err err = rt_task_canceled(self) ? ERR_CANCELED /* merging waits for nothing that would tell */
+                       : owed                 ? ERR_EMPTY
                        : merging              ? rt_chan_try_recv(l->gen_tx, &item)
                                               : rt_chan_recv(l->gen_tx, deadline_in_ms(200), &item);
         int64_t now = l->deps.clock->mono_ns(l->deps.clock->ctx);

@@ -77,6 +77,7 @@ static inline void rig_init(struct rig *r, struct store_disk *disk)
     r->set.commit_max_bytes = 32 << 10;
     r->set.commit_max_entries = 1024;
     r->set.checkpoint_entries = 256;
+    r->set.merge_slice_bytes = 4096;
     r->set.max_jobs = 64;
 }
 

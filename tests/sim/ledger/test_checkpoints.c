@@ -7,7 +7,7 @@
 
 #include "rig.h"
 
-enum { TIER_RUNS = 4 };
+enum { TIER_RUNS = 4, TIER_MAX = 7, TIERS = 12 };
 
 struct history {
     struct rig r;
@@ -98,6 +98,75 @@ static void generations_are_written_while_a_merge_is_under_way(void **state) RT_
         end(&h);
     }
     assert_true(slices > 8); /* of index and state: begun, records, parts, done */
+}
+
+/* The most that any tier holds; tiers lie in order, the highest first. */
+static uint32_t fullest_tier(struct history *h) RT_BLOCKS
+{
+    uint32_t holds[TIERS] = {0}, most = 0, last = TIERS - 1;
+    struct ledger_view *v = ledger_index_pin(&h->r.l->index);
+    for (uint32_t i = 0; i < v->n_runs; i++) {
+        uint32_t tier = v->runs[i]->run.tier;
+        assert_true(tier <= last);
+        last = tier;
+        most = ++holds[tier] > most ? holds[tier] : most;
+    }
+    ledger_view_unpin(v);
+    return most;
+}
+
+enum { SLICE_BYTES = INDEX_RUN_RECORD }; /* a quarter of a generation: two units of one entry */
+
+/*
+ * Generations that never stop coming, and slices of one record: a merge of tier 3 takes more than a thousand, and shorter ones come due
+ * all the while. With what is owed for each generation, and no more, at most one run comes into a tier while
+ * its four are merged.
+ */
+static void runs_stay_few_under_a_stream_that_never_pauses(void **state) RT_BLOCKS
+{
+    (void)state;
+    enum { GENERATIONS = 360 }; /* into the fifth tier */
+    struct history h;
+    struct store_disk *disk;
+    uint32_t most = 0, most_owed = 0;
+    assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
+    begin(&h, disk);
+    h.r.l->set.merge_slice_bytes = SLICE_BYTES;
+    next_generation(&h);
+    for (unsigned i = 0; i < GENERATIONS; i++) {
+        uint32_t owed = 0, holds;
+        written_generations(&h, 1);
+        most = (holds = fullest_tier(&h)) > most ? holds : most;
+        for (bool more = true; ledger_checkpoint_merge_owed(h.r.l); owed++)
+            assert_int_equal(ledger_checkpoint_merge(h.r.l, &more), ERR_OK);
+        most_owed = owed > most_owed ? owed : most_owed;
+    }
+    print_message("at most %u in a tier, %u slices for a generation\n", most, most_owed);
+    assert_true(most <= TIER_RUNS + 1);
+    assert_true(most_owed < 4 * 256 / 2); /* the records of the longest merge alone are 4 * 256 slices */
+    assert_survives(&h);
+    end(&h);
+}
+
+/* Whoever pays nothing of what is owed waits in the end for whole merges; but more than seven a tier there are never. */
+static void a_tier_never_holds_more_than_seven(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct history h;
+    struct store_disk *disk;
+    uint32_t most = 0;
+    assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
+    begin(&h, disk);
+    h.r.l->set.merge_slice_bytes = SLICE_BYTES;
+    next_generation(&h);
+    for (unsigned i = 0; i < 200; i++) {
+        uint32_t holds;
+        written_generations(&h, 1);
+        most = (holds = fullest_tier(&h)) > most ? holds : most;
+    }
+    assert_int_equal(most, TIER_MAX);
+    assert_survives(&h);
+    end(&h);
 }
 
 /*
@@ -267,6 +336,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(generations_are_written_while_a_merge_is_under_way),
+        cmocka_unit_test(runs_stay_few_under_a_stream_that_never_pauses),
+        cmocka_unit_test(a_tier_never_holds_more_than_seven),
         cmocka_unit_test(opening_leaves_three_generations_to_the_checkpointer),
         cmocka_unit_test(a_checkpoint_that_failed_is_written_once),
         cmocka_unit_test(a_merge_that_failed_hides_nothing_and_is_done_again),

@@ -121,8 +121,12 @@ static bool step(struct rig *r, struct client *c) RT_BLOCKS
     }
     if (rng_below(&c->rng, 6) == 0)
         atomic_store(&r->l->want_gen, true);
-    if (rig_checkpoint(r) != ERR_OK)
+    /* Every merge that is due; or a few slices, so that several are under way when the next generation is written. */
+    bool more = true;
+    if (rng_below(&c->rng, 2) == 0 ? rig_checkpoint(r) != ERR_OK : rig_write(r) != ERR_OK)
         going = false;
+    for (uint64_t slices = rng_below(&c->rng, 8); going && more && slices > 0; slices--)
+        going = ledger_checkpoint_merge(r->l, &more) == ERR_OK;
     return going && ledger_safe_cause(r->l) == CAUSE_NONE;
 }
 

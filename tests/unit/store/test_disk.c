@@ -49,6 +49,7 @@ static void disk_contract(struct store_disk *d, const char *dir)
     assert_int_equal(store_file_allocate(f, 20), ERR_OK);
     assert_int_equal(store_file_read_all(f, p, 10, 10), ERR_OK);
     assert_memory_equal(p, "he\0\0\0\0\0\0\0\0", 10);
+    assert_int_equal(store_file_write_out(f, 10, 10), ERR_OK);
     assert_int_equal(store_file_sync(f), ERR_OK);
     store_file_close(f);
     assert_int_equal(store_disk_rename(d, a, b), ERR_OK);
