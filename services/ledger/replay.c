@@ -74,16 +74,11 @@ static enum err wait_for_checkpointer(struct ledger *l) RT_BLOCKS
     return ERR_OK;
 }
 
-enum err ledger_replay_room(struct ledger_replay *r, uint32_t n)
+/* Another generation, with room for n entries. */
+static enum err next_gen(struct ledger_replay *r, uint32_t n) RT_BLOCKS
 {
     struct ledger *l = r->l;
-    bool live = l->gen_tx != NULL;
-    r->gen = open_gen(l);
-    bool asked = live && r->gen != NULL && ledger_gen_last_seq(r->gen) >= r->gen->first_seq &&
-                 atomic_exchange_explicit(&l->want_gen, false, memory_order_acq_rel);
-    if (r->gen != NULL && ledger_gen_room(r->gen) >= n && !asked)
-        return ERR_OK;
-    enum err err = live ? wait_for_checkpointer(l) : write_oldest(l);
+    enum err err = l->gen_tx != NULL ? wait_for_checkpointer(l) : write_oldest(l);
     if (err != ERR_OK)
         return err;
     uint32_t capacity = l->set.checkpoint_entries + l->set.commit_max_entries;
@@ -95,6 +90,26 @@ enum err ledger_replay_room(struct ledger_replay *r, uint32_t n)
         atomic_fetch_add_explicit(&l->frozen_gens, 1, memory_order_acq_rel);
     r->gen = open_gen(l);
     return ERR_OK;
+}
+
+enum err ledger_replay_room(struct ledger_replay *r, uint32_t n)
+{
+    r->gen = open_gen(r->l);
+    return r->gen != NULL && ledger_gen_room(r->gen) >= n ? ERR_OK : next_gen(r, n);
+}
+
+enum err ledger_replay_turn(struct ledger_replay *r)
+{
+    struct ledger *l = r->l;
+    if (!atomic_exchange_explicit(&l->want_gen, false, memory_order_acq_rel))
+        return ERR_OK;
+    r->gen = open_gen(l);
+    if (r->gen == NULL || ledger_gen_last_seq(r->gen) < r->gen->first_seq)
+        return ERR_OK; /* nothing is to be written */
+    enum err err = next_gen(r, 0);
+    if (err == ERR_OK)
+        ledger_log_turn(l, r->gen);
+    return err;
 }
 
 /*

@@ -25,6 +25,8 @@ void ledger_replay_init(struct ledger_replay *r, struct ledger *l);
 void ledger_replay_fini(struct ledger_replay *r);
 /* Waits until the open generation takes n more entries. ERR_CANCELED when the task is told to stop. */
 NODISCARD enum err ledger_replay_room(struct ledger_replay *r, uint32_t n) RT_BLOCKS;
+/* A checkpoint was asked for: the open generation ends, with however little is in it, and goes to the checkpointer. */
+NODISCARD enum err ledger_replay_turn(struct ledger_replay *r) RT_BLOCKS;
 /* A store_replay_fn. Publishes the head when the frame is right; ERR_CORRUPT otherwise. */
 NODISCARD enum err ledger_replay_frame(void *replay, const struct store_frame *f,
                                        struct store_pos at) RT_BLOCKS;

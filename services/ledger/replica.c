@@ -608,7 +608,9 @@ static enum err look_on(struct ledger *l) RT_BLOCKS
 static enum err stand_by(struct ledger *l, bool *out_all) RT_BLOCKS
 {
     struct ledger_replica *x = l->replica;
-    enum err err = follow(l, out_all);
+    enum err err = ledger_replay_turn(&x->replay);
+    if (err == ERR_OK)
+        err = follow(l, out_all);
     if (err != ERR_OK)
         return err;
     bool asked = atomic_exchange(&x->want_take_over, false);

@@ -9,12 +9,14 @@
 #include "services/ledger/files.h"
 #include "services/ledger/reads.h"
 #include "store/file_replace.h"
+#include "store/frame.h"
 
 enum { MANIFEST_TRIES = 5 };
 
+/* What was never written stays a hole: a segment in use is zeros for the most part. Whoever opens the copy fills them. */
 static enum err copy_bytes(struct ledger *l, const char *from, const char *to, uint64_t bytes) RT_BLOCKS
 {
-    enum { STEP = 1 << 20 };
+    enum { STEP = 64 << 10 };
     struct store_file *in = NULL, *out = NULL;
     char *piece = malloc(STEP);
     enum err err = piece == NULL ? ERR_NO_MEMORY : store_file_open(l->deps.disk, from, STORE_READ, &in);
@@ -23,9 +25,11 @@ static enum err copy_bytes(struct ledger *l, const char *from, const char *to, u
     for (uint64_t at = 0; err == ERR_OK && at < bytes; at += STEP) {
         size_t n = 0;
         err = store_file_pread(in, piece, bytes - at < STEP ? (size_t)(bytes - at) : STEP, at, &n);
-        if (err == ERR_OK && n > 0)
+        if (err == ERR_OK && !store_is_zero(piece, n))
             err = store_file_pwrite(out, piece, n, at);
     }
+    if (err == ERR_OK)
+        err = store_file_truncate(out, bytes);
     if (err == ERR_OK)
         err = store_file_sync(out);
     store_file_close(in);

@@ -103,7 +103,7 @@ NODISCARD enum err store_file_sync(struct store_file *f) RT_BLOCKS; /* fdatasync
  */
 NODISCARD enum err store_file_write_out(struct store_file *f, uint64_t at, size_t n) RT_BLOCKS;
 NODISCARD enum err store_file_truncate(struct store_file *f, uint64_t bytes) RT_BLOCKS;
-/* Grows the file to this size with zeros that are really written, so that writing into it never needs space. */
+/* Grows the file to this size with zeros that are really written, and fills its holes: writing into it never needs space. */
 NODISCARD enum err store_file_allocate(struct store_file *f, uint64_t bytes) RT_BLOCKS;
 NODISCARD enum err store_file_size(struct store_file *f, uint64_t *out) RT_BLOCKS;
 int store_file_fd(struct store_file *f); /* for sendfile and mmap; -1 when there is none */

@@ -153,11 +153,13 @@ static enum err real_allocate(struct store_file *f, uint64_t bytes)
 {
     uint64_t at;
     enum err e = real_size(f, &at);
-    if (e || at >= bytes)
+    if (e || bytes == 0)
         return e;
-    int errnum = posix_fallocate(fd_of(f), (off_t)at, (off_t)(bytes - at));
+    int errnum = posix_fallocate(fd_of(f), 0, (off_t)bytes);
     if (errnum)
         return err_from_errno(errnum);
+    if (at >= bytes)
+        return ERR_OK;
     int flags = fcntl(fd_of(f), F_GETFL);
     bool direct = at % STORE_PAGE == 0 && bytes % STORE_PAGE == 0 && flags >= 0 &&
                   fcntl(fd_of(f), F_SETFL, flags | O_DIRECT) == 0;

@@ -397,7 +397,8 @@ static enum err harden_segment(struct journal_walk *w, uint32_t no, uint32_t fro
     enum err e = store_file_open(j->cfg.disk, path, STORE_WRITE, &f);
     if (e)
         return e;
-    if (from < end)
+    e = store_file_allocate(f, j->cfg.layout.segment_bytes); /* a copy may have holes */
+    if (e == ERR_OK && from < end)
         e = journal__window(w, no, from, end - from, &p);
     if (e == ERR_OK && from < end)
         e = store_file_pwrite(f, p, end - from, from);
