@@ -126,7 +126,25 @@ static enum err replay_all(struct ledger *l, const struct ledger_checkpoint *ck)
     return err;
 }
 
-static enum err check_guards(struct ledger *l, const struct ledger_checkpoint *ck) RT_BLOCKS
+/*
+ * Whether the last frame that the checkpoint covers was ever written in this journal: an older copy of a segment that was put back has
+ * zeros there. What is not zero, or cannot be read, is judged by replaying.
+ */
+static void check_reach(struct ledger *l, const struct ledger_checkpoint *ck) RT_BLOCKS
+{
+    struct ledger_group_row g;
+    uint8_t header[STORE_FRAME_HEADER];
+    if (!ck->there || ledger_safe_cause(l) != CAUSE_NONE)
+        return;
+    enum err err = ledger_group_at(l, ck->group_no - 1, &g);
+    if (err == ERR_OK)
+        err = store_journal_pread(l->sink->journal, (struct store_pos){g.segment, g.offset}, header,
+                                  sizeof header);
+    if (err == ERR_OK && store_is_zero(header, sizeof header))
+        ledger_enter_safe_mode(l, CAUSE_BEHIND_CHECKPOINT, "the journal ends before the checkpoint");
+}
+
+static enum err check_guards(struct ledger *l) RT_BLOCKS
 {
     struct ledger_clean clean = {0};
     struct ledger_head head;
@@ -134,8 +152,6 @@ static enum err check_guards(struct ledger *l, const struct ledger_checkpoint *c
     ledger_head_read(l, &head);
     if (err != ERR_OK)
         return err;
-    if (ck->there && head.seq < ck->entries)
-        ledger_enter_safe_mode(l, CAUSE_BEHIND_CHECKPOINT, "the journal ends before the checkpoint");
     if (clean.there &&
         (clean.seq != head.seq || clean.group_no != head.group_no || !sha256_eq(&clean.root, &head.root)))
         ledger_enter_safe_mode(l, CAUSE_CLEAN_MISMATCH, "the journal is not the one that was closed");
@@ -214,9 +230,10 @@ static enum err open_in(struct ledger *l) RT_BLOCKS
     l->torn_bytes = rep.torn_bytes;
     if (rep.torn_bytes > 0)
         obs_log(l->deps.log, OBS_WARN, "torn_tail", OBS_U64("bytes", rep.torn_bytes), OBS_END);
+    check_reach(l, &ck);
     err = replay_all(l, &ck);
     if (err == ERR_OK)
-        err = check_guards(l, &ck);
+        err = check_guards(l);
     if (err == ERR_OK && ledger_safe_cause(l) == CAUSE_NONE && store_sink_prepare(l->sink) == ERR_NO_SPACE)
         atomic_store(&l->disk_pressure,
                      true); /* not fatal: the keeper tries again, the sequencer refuses meanwhile */

@@ -23,7 +23,6 @@ enum err net_problem_public(enum err e)
     case ERR_RANGE:
     case ERR_SYNTAX:
         return ERR_BAD_REQUEST;
-    case ERR_OVERFLOW:
     case ERR_UNDERFLOW:
         return ERR_UNPROCESSABLE;
     case ERR_OK:
