@@ -1,5 +1,5 @@
 # The front door. Everything else is CMake (see CMakePresets.json).
-.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-ledger-drain drill-mailbox drill-replica drill-rewarder architectures drill-wallet soak fuzz bench lint format docs clean
+.PHONY: run build install deb deb-check check asan tsan model drill-edge drill-ledger drill-ledger-drain drill-ledger-sim drill-mailbox drill-replica drill-rewarder architectures drill-wallet soak fuzz bench lint format docs clean
 .DEFAULT_GOAL := build
 JOBS ?= $(shell nproc)
 prefix ?= /usr/local
@@ -51,6 +51,11 @@ drill-ledger:         ## kill -9 the ledger ROUNDS times (500) under load, then 
 drill-ledger-drain:   ## SIGTERM to the ledger DRAINS times (10000) under load: no outcome is left open, nothing is left behind
 	@tools/build release
 	@DRAINS=$(or $(DRAINS),10000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/ledger/drain.test
+
+drill-ledger-sim:     ## power fails in SEEDS (a million) random histories of a ledger on a simulated disk, from SEED (1) on, on every core
+	@tools/build release t.sim.ledger.power_cut
+	@each=$$(($(or $(SEEDS),1000000) / $(JOBS))); seq 0 $$(($(JOBS) - 1)) | xargs -P $(JOBS) -I{} sh -c \
+		"SEED=\$$(($(or $(SEED),1) + {} * $$each)) SEEDS=$$each build/release/t.sim.ledger.power_cut"
 
 drill-mailbox:        ## kill -9 the mailbox KILLS times (1000) and change its shards CHANGES times (60) under load, then judge the histories; its memory for DRILL_SECONDS (300)
 	@tools/build release

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "base/json_read.h"
 #include "net/http_client.h"
 #include "rt/backoff.h"
 #include "rt/breaker.h"
 #include "services/ledger/api/api.h"
+#include "services/ledger/verdicts.h"
 
 enum { ANSWER_MAX = 1 << 20, FIRST_BACKOFF_MS = 50, RANK_PROVIDERS = 36 };
 
@@ -71,11 +71,6 @@ static int64_t now_ns(const struct ledger_providers *p)
 
 /* ---- the body of a question ---- */
 
-static bool undecided(const struct ledger_job_unit *u)
-{
-    return u->verdict == VERDICT_NONE;
-}
-
 static size_t put_checks(struct json_w *w, const struct ledger_job *job)
 {
     size_t n = 0;
@@ -85,7 +80,7 @@ static size_t put_checks(struct json_w *w, const struct ledger_job *job)
     json_key(w, "checks");
     json_arr_begin(w);
     for (uint32_t i = 0; i < job->n_units; i++)
-        for (uint32_t k = 0; undecided(&job->units[i]) && k < job->units[i].u.n; k++, n++) {
+        for (uint32_t k = 0; ledger_verdict_due(&job->units[i]) && k < job->units[i].u.n; k++, n++) {
             const struct core_entry *e = &job->units[i].u.entries[k];
             json_obj_begin(w);
             json_put_cstr(w, "op", ledger_kind_text(e->kind));
@@ -106,7 +101,7 @@ static size_t put_units(struct json_w *w, const struct ledger_job *job)
     json_arr_begin(w);
     for (uint32_t i = 0; i < job->n_units; i++) {
         const struct ledger_job_unit *u = &job->units[i];
-        if (!undecided(u))
+        if (!ledger_verdict_due(u))
             continue;
         n++;
         json_obj_begin(w);
@@ -130,72 +125,6 @@ static size_t put_question(struct buf *b, const struct question *q)
     size_t n = q->which == PROVIDER_KMS ? put_checks(&w, q->job) : put_units(&w, q->job);
     json_obj_end(&w);
     return n;
-}
-
-/* ---- verdicts ---- */
-
-struct verdict {
-    bool allow;
-    struct str why;
-    uint64_t status;
-};
-
-static const struct json_field verdict_fields[] = {
-    JSON_REQ(struct verdict, allow, JSON_KIND_BOOL),
-    JSON_DEF(struct verdict, why, JSON_KIND_STR, .max = 200),
-    JSON_DEF(struct verdict, status, JSON_KIND_U64, .max = 599),
-    JSON_END,
-};
-
-struct verdicts {
-    struct json_list verdicts;
-};
-
-static const struct json_field verdicts_fields[] = {
-    JSON_REQ(struct verdicts, verdicts, JSON_KIND_OBJ_LIST, .fields = verdict_fields,
-             .item_bytes = sizeof(struct verdict), .max = CORE_UNIT_ENTRIES_MAX),
-    JSON_END,
-};
-
-static void deny(struct ledger_job_unit *u, enum ledger_provider which, const char *why)
-{
-    u->verdict = VERDICT_REJECTED;
-    u->reject = (struct ledger_reject){.reason = which == PROVIDER_KMS ? ERR_FORBIDDEN : ERR_POLICY_DENIED,
-                                       .why = why};
-}
-
-/* NULL: everything asked about is denied, for `why`. False: the token itself is refused. */
-static bool apply(struct question *q, const struct verdict *v, const char *why)
-{
-    struct ledger_job *job = q->job;
-    size_t at = 0, denied = 0;
-    for (uint32_t i = 0; i < job->n_units; i++) {
-        struct ledger_job_unit *u = &job->units[i];
-        if (!undecided(u))
-            continue;
-        uint32_t n = q->which == PROVIDER_KMS ? u->u.n : 1;
-        for (uint32_t k = 0; k < n; k++, at++) {
-            if (v != NULL && v[at].allow)
-                continue;
-            if (v != NULL && v[at].status == 401)
-                return false;
-            if (!undecided(u))
-                continue;
-            const char *text = v == NULL ? why : arena_strdup(&job->arena, v[at].why);
-            deny(u, q->which, text == NULL || text[0] == 0 ? "denied" : text);
-            if (q->which == PROVIDER_KMS) {
-                u->reject.entry = k;
-                u->reject.has_entry = true;
-            }
-            denied++;
-        }
-    }
-    if (denied != 0) {
-        atomic_fetch_add(&q->p->of[q->which].denied, denied);
-        obs_log(q->p->l->deps.log, OBS_INFO, "provider_denied", OBS_STR("provider", names[q->which]),
-                OBS_U64("units", denied), OBS_CORR(job->corr_id), OBS_END);
-    }
-    return true;
 }
 
 /* ---- ends ---- */
@@ -230,13 +159,20 @@ static void worked(struct question *q)
     }
 }
 
-static void said(struct question *q, const struct verdict *v, const char *why)
+static void tell_denied(struct question *q, size_t denied)
+{
+    if (denied == 0)
+        return;
+    atomic_fetch_add(&q->p->of[q->which].denied, denied);
+    obs_log(q->p->l->deps.log, OBS_INFO, "provider_denied", OBS_STR("provider", names[q->which]),
+            OBS_U64("units", denied), OBS_CORR(q->job->corr_id), OBS_END);
+}
+
+static void denied_all(struct question *q, const char *why)
 {
     worked(q);
-    if (apply(q, v, why))
-        settle(q);
-    else
-        refuse(q, ERR_UNAUTHENTICATED);
+    tell_denied(q, ledger_verdicts_deny(q->job, q->which == PROVIDER_KMS, why));
+    settle(q);
 }
 
 static void ask(struct question *q);
@@ -282,18 +218,25 @@ static void failed(struct question *q, enum err err)
 static void on_answer(void *arg, enum err e, const struct net_http_response *r)
 {
     struct question *q = arg;
-    struct verdicts v;
-    struct json_error bad;
-    if (e != ERR_OK)
+    size_t denied = 0;
+    if (e == ERR_OK && r->status >= 400 && r->status < 500) {
+        denied_all(q, r->status == 401 ? "unauthenticated" : "refused by the provider");
+        return;
+    }
+    if (e == ERR_OK)
+        e = r->status == 200
+                ? ledger_verdicts_read(q->job, q->which == PROVIDER_KMS, r->body, q->n, &denied)
+                : ERR_UNAVAILABLE;
+    if (e != ERR_OK && e != ERR_UNAUTHENTICATED) {
         failed(q, e);
-    else if (r->status >= 400 && r->status < 500)
-        said(q, NULL, r->status == 401 ? "unauthenticated" : "refused by the provider");
-    else if (r->status != 200 ||
-             json_read_dto(r->body, verdicts_fields, &v, &q->job->arena, &bad) != ERR_OK ||
-             v.verdicts.n != q->n)
-        failed(q, ERR_UNAVAILABLE);
+        return;
+    }
+    worked(q);
+    tell_denied(q, denied);
+    if (e == ERR_OK)
+        settle(q);
     else
-        said(q, v.verdicts.items, NULL);
+        refuse(q, e);
 }
 
 /* ---- tries ---- */
@@ -309,7 +252,7 @@ static bool play_drill(struct question *q)
         failed(q, ERR_UNAVAILABLE);
         return true;
     case DRILL_DENY:
-        said(q, NULL, "drill");
+        denied_all(q, "drill");
         return true;
     case DRILL_OFF:
         break;
