@@ -52,7 +52,12 @@ enum err ledger_columns_open(struct ledger *l, uint64_t entries, uint64_t groups
     store_path_join(path, l->set.dir, "groups");
     if (err == ERR_OK)
         err = column_open(l, &l->groups, path, sizeof(struct ledger_group_row), 256, span, groups);
-    return err;
+    if (err != ERR_OK || l->set.amnesia)
+        return err;
+    /* Manifests name these files, so their names must last: their contents are flushed with each checkpoint. */
+    store_path_join(path, l->set.dir, "tree");
+    err = store_disk_sync_dir(l->deps.disk, path);
+    return err == ERR_OK ? store_disk_sync_dir(l->deps.disk, l->set.dir) : err;
 }
 
 /* ---- writing a generation ---- */

@@ -268,6 +268,38 @@ static void a_merge_that_failed_hides_nothing_and_is_done_again(void **state) RT
     }
 }
 
+/*
+ * Power fails right behind a checkpoint, and nothing is kept that was not flushed: the newest manifest still holds, with all that it names.
+ * An older one would do as well, or the journal alone; that is why only this looks whether runs are flushed before they are named.
+ */
+static void what_a_manifest_names_was_flushed_before(void **state) RT_BLOCKS
+{
+    (void)state;
+    static const struct store_fault_plan nothing_kept = {.keep = STORE_KEEP_NONE};
+    for (unsigned generations = 1; generations <= TIER_RUNS + 2;
+         generations++) { /* the last with merged runs */
+        struct history h;
+        struct store_disk *disk;
+        assert_int_equal(store_disk_faulty(generations, &nothing_kept, &disk), ERR_OK);
+        begin(&h, disk);
+        next_generation(&h);
+        for (unsigned i = 0; i < generations; i++) {
+            written_generations(&h, 1);
+            if (i + 1 < generations)
+                assert_int_equal(ledger_checkpoint_merge_all(h.r.l), ERR_OK);
+        }
+        uint64_t checkpoint = atomic_load(&h.r.l->checkpoint_seq);
+        assert_int_equal(checkpoint, 2 * generations);
+        store_disk_faulty_cut(disk);
+        ledger_close(h.r.l, false);
+        store_disk_faulty_reboot(disk);
+        assert_int_equal(rig_open(&h.r), ERR_OK);
+        assert_int_equal(atomic_load(&h.r.l->checkpoint_seq), checkpoint);
+        assert_survives(&h);
+        end(&h);
+    }
+}
+
 static bool go_on(void *ctx, size_t bytes)
 {
     (void)ctx;
@@ -341,6 +373,7 @@ int main(void)
         cmocka_unit_test(opening_leaves_three_generations_to_the_checkpointer),
         cmocka_unit_test(a_checkpoint_that_failed_is_written_once),
         cmocka_unit_test(a_merge_that_failed_hides_nothing_and_is_done_again),
+        cmocka_unit_test(what_a_manifest_names_was_flushed_before),
         cmocka_unit_test(a_bit_that_rotted_in_an_index_run_is_found_wherever_it_is),
         cmocka_unit_test(what_rotted_does_not_become_part_of_a_merged_run),
     };
