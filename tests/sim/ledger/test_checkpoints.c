@@ -268,6 +268,53 @@ static void a_merge_that_failed_hides_nothing_and_is_done_again(void **state) RT
     }
 }
 
+static void commit(struct history *h, struct core_entry e) RT_BLOCKS
+{
+    struct rig_outcome out;
+    struct core_unit u = {e.id, {NULL, 0}, 0, &e, 1};
+    rig_one(&h->r, &u, &out);
+    assert_int_equal(out.verdict, VERDICT_COMMITTED);
+}
+
+/* What says in a younger run that something is gone must outlast a merge of the young ones: it hides what an older run says. */
+static void what_is_gone_stays_gone_whatever_is_merged(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct history h;
+    struct store_disk *disk;
+    assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
+    begin(&h, disk);
+    struct core_entry e = {.id = STR("paid"),
+                           .ts = 1,
+                           .kind = CORE_MINT,
+                           .account = STR("acct:h"),
+                           .asset = STR("ron"),
+                           .amount = {10}};
+    commit(&h, e);
+    e.id = STR("hold");
+    e.kind = CORE_HOLD;
+    e.nonce = 1;
+    commit(&h, e);
+    next_generation(&h); /* complete: the one with the hold */
+    written_generations(&h, TIER_RUNS - 1);
+    assert_int_equal(ledger_checkpoint_merge_all(h.r.l), ERR_OK);
+    assert_runs(&h, 1); /* in which the hold is open */
+    e = (struct core_entry){.id = STR("release"),
+                            .ts = 1,
+                            .kind = CORE_RELEASE,
+                            .account = STR("acct:h"),
+                            .asset = STR("ron"),
+                            .amount = {10},
+                            .ref_id = STR("hold")};
+    commit(&h, e);
+    written_generations(&h, TIER_RUNS);
+    assert_int_equal(ledger_checkpoint_merge_all(h.r.l), ERR_OK);
+    written_generations(&h, 1);
+    assert_runs(&h, 2 + 1);
+    assert_survives(&h);
+    end(&h);
+}
+
 /*
  * Power fails right behind a checkpoint, and nothing is kept that was not flushed: the newest manifest still holds, with all that it names.
  * An older one would do as well, or the journal alone; that is why only this looks whether runs are flushed before they are named.
@@ -373,6 +420,7 @@ int main(void)
         cmocka_unit_test(opening_leaves_three_generations_to_the_checkpointer),
         cmocka_unit_test(a_checkpoint_that_failed_is_written_once),
         cmocka_unit_test(a_merge_that_failed_hides_nothing_and_is_done_again),
+        cmocka_unit_test(what_is_gone_stays_gone_whatever_is_merged),
         cmocka_unit_test(what_a_manifest_names_was_flushed_before),
         cmocka_unit_test(a_bit_that_rotted_in_an_index_run_is_found_wherever_it_is),
         cmocka_unit_test(what_rotted_does_not_become_part_of_a_merged_run),
