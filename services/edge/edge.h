@@ -110,7 +110,7 @@ struct edge {
     struct edge_fills *fills;
 
     struct rt_bell store_bell; /* commit or store_ops has something for the cas_writer */
-    struct rt_chan *work, *read, *commit, *store_ops, *pack_ops, *tags, *scrub_ops;
+    struct rt_chan *work, *read, *commit, *store_ops, *pack_ops, *tags, *scrub_ops, *scrape;
     struct rt_lock reload_lock; /* guards the two below and the calls that wait for them */
     struct edge_pack_op *reload_next, *reload_now;
     struct edge_verify *verify;   /* full passes over the store; scrub.h */
@@ -147,6 +147,12 @@ static inline uint64_t edge_as_of(struct edge *e)
 static inline void edge_count_move(struct edge *e)
 {
     os_a64_add(&e->moved, 1, memory_order_release);
+}
+
+/* A queue had no room for something. */
+static inline void edge_count_dropped(struct edge *e, const char *queue)
+{
+    obs_counter_inc(OBS_COUNTER_OF(e->m[EDGE_M_queue_dropped], queue));
 }
 
 extern const struct net_route edge_routes[];
@@ -202,8 +208,8 @@ struct edge_settings {
     struct edge_route by_digest; /* what a fill of an object without a name goes by */
     struct edge_cidr *allow_private;
     size_t allow_private_n;
-    struct net_cidr *proxies;
-    size_t proxies_n;
+    struct net_cidr *proxies, *scrapers; /* trusted to name the client; given /metrics */
+    size_t proxies_n, scrapers_n;
     struct str *cors;
     size_t cors_n;
     bool cors_any;

@@ -338,7 +338,7 @@ static void not_queued(struct edge *e, struct edge_fill *f, enum err why)
     if (why == ERR_BUSY) {
         o = (struct edge_outcome){ERR_BUSY, EDGE_R_BUSY, "work queue is full", edge_fills_retry_s(e)};
         obs_counter_inc(obs_counter_nth(e->m[EDGE_M_busy], EDGE_AT_ASSETS));
-        obs_counter_inc(OBS_COUNTER_OF(e->m[EDGE_M_queue_dropped], "work"));
+        edge_count_dropped(e, "work");
         edge_shed(e);
     }
     rt_breaker_neither(f->breaker, edge_now_ns(e));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "services/edge/api/api.h"
 #include "services/edge/dirs.h"
 #include "services/edge/fills.h"
 #include "services/edge/reload.h"
@@ -82,7 +83,8 @@ static enum err add_queues(struct edge *e)
                 {"store_ops", "store_ops", &e->store_ops, &e->store_bell},
                 {"pack_ops", "pack_ops", &e->pack_ops, NULL},
                 {"tags", "tags", &e->tags, NULL},
-                {"scrub_ops", "scrub_ops", &e->scrub_ops, NULL}};
+                {"scrub_ops", "scrub_ops", &e->scrub_ops, NULL},
+                {"scrape", "scrape", &e->scrape, NULL}};
     enum err err = ERR_OK;
     rt_bell_init(&e->store_bell);
     for (size_t i = 0; err == ERR_OK && i < sizeof rows / sizeof *rows; i++)
@@ -211,7 +213,8 @@ static void drain_step(struct svc *s, void *state, int step)
         rt_chan_close(e->pack_ops);
         rt_chan_close(e->tags);
         rt_chan_close(e->scrub_ops);
-    }
+    } else if (step == 6)
+        rt_chan_close(e->scrape);
 }
 
 static void readiness(struct svc *s, void *state)
@@ -305,6 +308,8 @@ static void close_service(struct svc *s, void *state) RT_BLOCKS
         rt_chan_destroy(e->tags, drop_note, NULL);
     if (e->scrub_ops)
         rt_chan_destroy(e->scrub_ops, NULL, NULL);
+    if (e->scrape)
+        rt_chan_destroy(e->scrape, NULL, NULL);
     edge_verify_destroy(e->verify);
     svc_feed_destroy(e->events);
     edge_dirs_destroy(e->dirs);
@@ -348,6 +353,7 @@ const struct svc_def edge_svc = {
               .drain_step = drain_step,
               .readiness = readiness,
               .readiness_members = readiness_members,
+              .scrape = edge_scrape,
               .refuse_draining = refuse_draining,
               .refusing = edge_refusing,
               .client_late = client_late,

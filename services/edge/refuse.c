@@ -154,7 +154,7 @@ void edge_defer(struct edge *e, struct net_req *rq, edge_job_fn *run, void (*dro
         return;
     }
     obs_counter_inc(obs_counter_nth(e->m[EDGE_M_busy], at));
-    obs_counter_inc(OBS_COUNTER_OF(e->m[EDGE_M_queue_dropped], "read"));
+    edge_count_dropped(e, "read");
     edge_shed(e);
     edge_refuse(e, rq, ERR_BUSY, EDGE_R_BUSY, "read queue is full");
 }

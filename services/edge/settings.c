@@ -283,8 +283,11 @@ enum err edge_settings_make(const struct edge_config *cfg, const char *data_dir,
     if (e == ERR_OK)
         e = parse_cidrs(s, "http.trusted_proxies", cfg->trusted_proxies, &s->proxies, why);
     if (e == ERR_OK)
+        e = parse_cidrs(s, "http.metrics_cidrs", cfg->metrics_cidrs, &s->scrapers, why);
+    if (e == ERR_OK)
         e = parse_cidrs(s, "fill.allow_private", cfg->fill_allow_private, &priv, why);
     s->proxies_n = cfg->trusted_proxies.n;
+    s->scrapers_n = cfg->metrics_cidrs.n;
     s->allow_private_n = cfg->fill_allow_private.n;
     s->allow_private =
         e == ERR_OK ? arena_array(&s->arena, s->allow_private_n + 1, sizeof *s->allow_private) : NULL;

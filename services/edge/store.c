@@ -238,6 +238,8 @@ enum err edge_store_send(struct edge *e, const struct edge_store_op *op)
         return ERR_NO_MEMORY;
     *copy = *op;
     enum err err = rt_chan_try_send(e->store_ops, copy);
+    if (err == ERR_BUSY)
+        edge_count_dropped(e, "store_ops");
     if (err != ERR_OK)
         free(copy);
     return err;

@@ -379,6 +379,11 @@ const struct net_peer *net_req_peer(const struct net_req *rq)
     return &rq->peer;
 }
 
+const struct net_peer *net_req_socket_peer(const struct net_req *rq)
+{
+    return &rq->conn->peer;
+}
+
 struct arena *net_req_arena(struct net_req *rq)
 {
     return &rq->arena;

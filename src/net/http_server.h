@@ -129,6 +129,8 @@ struct deadline net_req_deadline(const struct net_req *rq);
 struct deadline net_req_caller_deadline(const struct net_req *rq);
 int64_t net_req_started_ns(const struct net_req *rq); /* first byte, monotonic */
 const struct net_peer *net_req_peer(const struct net_req *rq);
+/* Who is at the other end of the connection itself, whatever a proxy says. Only inside the handler. */
+const struct net_peer *net_req_socket_peer(const struct net_req *rq);
 struct arena *net_req_arena(struct net_req *rq);
 struct net_loop *net_req_loop(const struct net_req *rq);
 unsigned net_req_loop_index(const struct net_req *rq); /* 0 .. threads-1 */

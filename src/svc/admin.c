@@ -38,9 +38,8 @@ static void get_readyz(struct net_req *rq, void *ctx)
     buf_fini(&b);
 }
 
-static void get_metrics(struct net_req *rq, void *ctx)
+void svc_reply_metrics(struct svc *s, struct net_req *rq)
 {
-    struct svc *s = ctx;
     struct buf b;
     buf_init(&b, BODY_MAX);
     obs_metrics_render(s->metrics, &b);
@@ -50,6 +49,15 @@ static void get_metrics(struct net_req *rq, void *ctx)
         net_reply(rq, 200, &(struct net_headers){.type = "text/plain; version=0.0.4; charset=utf-8"},
                   buf_bytes(&b));
     buf_fini(&b);
+}
+
+static void get_metrics(struct net_req *rq, void *ctx)
+{
+    struct svc *s = ctx;
+    if (s->def->hooks.scrape)
+        s->def->hooks.scrape(s, s->state, rq);
+    else
+        svc_reply_metrics(s, rq);
 }
 
 static void get_version(struct net_req *rq, void *ctx)

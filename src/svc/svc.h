@@ -79,6 +79,8 @@ struct svc_hooks {
     int64_t (*drain_step_ms)(struct svc *s, void *state, int step);
     /* Every 100 ms (svc_health_task): set causes on svc_health(s). */
     void (*readiness)(struct svc *s, void *state);
+    /* Answers GET /metrics, now or later (svc_reply_metrics), on whichever thread; NULL: the frame does, on the listener. */
+    void (*scrape)(struct svc *s, void *state, struct net_req *rq);
     /* More members for the body of /readyz, each with a leading comma. */
     void (*readiness_members)(void *state, struct buf *out);
     /* Answers a request that came while draining; NULL: 503 draining. */
@@ -218,6 +220,8 @@ NODISCARD enum err svc_metrics_task(struct rt_task *self,
 void svc_export_traces(
     struct svc *s) RT_BLOCKS; /* what it does each time, for a service that has its own ticker */
 NODISCARD enum err svc_caps_task(struct rt_task *self, void *arg) RT_BLOCKS; /* capability cache upkeep */
+/* The page of all numbers as the answer. Any thread. */
+void svc_reply_metrics(struct svc *s, struct net_req *rq);
 void svc_health_tick(
     struct svc *s); /* what svc_health_task does each time, for a service that has its own ticker */
 

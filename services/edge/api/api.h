@@ -16,6 +16,7 @@ void edge_get_tilejson(struct net_req *rq, void *edge);
 void edge_get_archive(struct net_req *rq, void *edge);
 void edge_get_asset(struct net_req *rq, void *edge);
 void edge_get_object(struct net_req *rq, void *edge);
+void edge_scrape(struct svc *s, void *edge, struct net_req *rq);
 void edge_options(struct net_req *rq, void *edge);
 
 void edge_admin_packs(struct net_req *rq, void *edge);

@@ -293,7 +293,7 @@ static struct edge_outcome commit_record(struct job *j, enum edge_record_type ty
         return failed;
     enum err err = rt_chan_send(j->e->commit, c, deadline_in_ms(COMMIT_MS));
     if (err != ERR_OK) {
-        obs_counter_inc(OBS_COUNTER_OF(j->e->m[EDGE_M_queue_dropped], "commit"));
+        edge_count_dropped(j->e, "commit");
         if (c->tmp[0] && store_disk_unlink(j->e->store->disk, c->tmp) != ERR_OK)
             obs_log(svc_log(j->e->svc), OBS_WARN, "temp_left", OBS_END);
         edge_commit_unref(c);

@@ -15,6 +15,7 @@ static const struct inventory promised = {
             {"store_ops", "listener,reader,scrub,pack_verifier", "cas_writer", RT_MPSC, 64, RT_REJECT},
             {"pack_ops", "listener,metrics", "pack_verifier", RT_MPSC, 4, RT_REJECT},
             {"scrub_ops", "listener", "scrub", RT_MPSC, 1, RT_REJECT},
+            {"scrape", "listener", "metrics", RT_MPSC, 8, RT_REJECT},
             {"tags", "listener,reader", "pack_verifier", RT_MPSC, 1024, RT_DROP_OLDEST},
         },
     .tasks = {{"listener", .drain = 1},
