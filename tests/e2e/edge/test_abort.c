@@ -2,11 +2,7 @@
  * A worker in the midst of a fill when the drain's time is over: it is aborted and counted, and whoever waits for the fill is told.
  * The origin is a socket of this test, so that nothing but the test decides when the fill goes on: never.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "rig.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -17,19 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "metric_sum.h"
-#include "raw_http.h"
-#include "svc/svc.h"
-
-extern const struct svc_def edge_svc;
-
-struct rig {
-    struct svc_data *data;
-    struct svc *s;
-    int origin;
-};
-
-static struct rig rig;
+static int origin;
 
 static int open_origin(uint16_t *out_port)
 {
@@ -42,27 +26,15 @@ static int open_origin(uint16_t *out_port)
     return fd;
 }
 
-RT_UNCHECKED static void open_rig(const char *drain_deadline)
+static void open_rig(const char *drain_deadline)
 {
-    const char *why;
     char routes[96];
     uint16_t port;
-    rig.origin = open_origin(&port);
+    origin = open_origin(&port);
     snprintf(routes, sizeof routes, "fill.routes=s/ http://127.0.0.1:%u/ timeout=60s", port);
-    const char *flags[] = {"bind=127.0.0.1:0",
-                           "uds=",
-                           "mode=live",
-                           "fill.allow_loopback_http=true",
-                           "work.workers=1",
-                           drain_deadline,
-                           "request_timeout=60s",
-                           "ingress.timeout_secs=60",
-                           routes};
-    assert_int_equal(svc_data_open("unused", true, SVC_DATA_WHOLE, &rig.data, &why), ERR_OK);
-    struct svc_options opt = {
-        .data = rig.data, .flags = flags, .flag_count = sizeof flags / sizeof *flags, .quiet = true};
-    if (svc_open(&edge_svc, &opt, &rig.s) != ERR_OK || svc_start(rig.s) != ERR_OK)
-        fail_msg("%s", svc_last_error());
+    rig_open(NULL, (const char *const[]){"mode=live", "fill.allow_loopback_http=true", "work.workers=1",
+                                         drain_deadline, routes, NULL});
+    rig_start();
 }
 
 RT_UNCHECKED static int open_hasty(void **state)
@@ -82,31 +54,18 @@ RT_UNCHECKED static int open_patient(void **state)
 RT_UNCHECKED static int close_rig(void **state)
 {
     (void)state;
-    svc_close(rig.s);
-    svc_data_close(rig.data);
-    close(rig.origin);
+    rig_close();
+    close(origin);
     return 0;
-}
-
-/* After the drain nobody answers /metrics any more, but the numbers are there. */
-static double left_behind(const char *name, const char *labels)
-{
-    struct buf page;
-    buf_init(&page, 4 << 20);
-    obs_metrics_render(svc_metrics(rig.s), &page);
-    assert_int_equal(page.err, ERR_OK);
-    double v = metric_sum(buf_cstr(&page), name, labels);
-    buf_fini(&page);
-    return v;
 }
 
 /* The worker's GET has arrived; the connection it came on. */
 static int asked(void)
 {
     char head[4096];
-    struct pollfd p = {.fd = rig.origin, .events = POLLIN};
+    struct pollfd p = {.fd = origin, .events = POLLIN};
     assert_int_equal(poll(&p, 1, RAW_PATIENCE_MS), 1);
-    int fd = accept4(rig.origin, NULL, NULL, SOCK_CLOEXEC);
+    int fd = accept4(origin, NULL, NULL, SOCK_CLOEXEC);
     assert_true(fd >= 0);
     p = (struct pollfd){.fd = fd, .events = POLLIN};
     assert_int_equal(poll(&p, 1, RAW_PATIENCE_MS), 1);
@@ -120,15 +79,15 @@ RT_UNCHECKED static void a_worker_that_outlives_the_drain_is_aborted_and_its_wai
     struct raw_conn waiting, queued;
     struct raw_response r;
     (void)state;
-    raw_connect(&waiting, (uint16_t)svc_port(rig.s));
+    raw_connect(&waiting, rig_port());
     raw_puts(&waiting, "GET /edge/assets/s/stuck HTTP/1.1\r\nHost: x\r\n\r\n");
     int upstream = asked();
-    assert_true(left_behind("tasks_aborted_total", "") == 0);
-    assert_true(left_behind("tasks_canceled_total", "") == 0);
-    raw_connect(&queued, (uint16_t)svc_port(rig.s));
+    assert_true(rig_number("tasks_aborted_total", "") == 0);
+    assert_true(rig_number("tasks_canceled_total", "") == 0);
+    raw_connect(&queued, rig_port());
     raw_puts(&queued, "GET /edge/assets/s/behind HTTP/1.1\r\nHost: x\r\n\r\n");
     struct deadline by = deadline_in_ms(RAW_PATIENCE_MS);
-    while (left_behind("queue_depth", "queue=\"work\"") < 1)
+    while (rig_number("queue_depth", "queue=\"work\"") < 1)
         assert_false(deadline_passed(by));
     assert_int_equal(svc_drain(rig.s), 1);
     raw_read(&waiting, false, &r);
@@ -138,9 +97,9 @@ RT_UNCHECKED static void a_worker_that_outlives_the_drain_is_aborted_and_its_wai
     raw_read(&queued, false, &r);
     assert_int_equal(r.status, 503);
     raw_free(&r);
-    assert_true(left_behind("tasks_aborted_total", "kind=\"worker\"") == 1);
-    assert_true(left_behind("tasks_canceled_total", "kind=\"worker\"") == 1);
-    assert_true(left_behind("tasks_leaked_total", "") == 0);
+    assert_true(rig_number("tasks_aborted_total", "kind=\"worker\"") == 1);
+    assert_true(rig_number("tasks_canceled_total", "kind=\"worker\"") == 1);
+    assert_true(rig_number("tasks_leaked_total", "") == 0);
     raw_close(&waiting);
     raw_close(&queued);
     close(upstream);
@@ -150,9 +109,9 @@ RT_UNCHECKED static void a_drain_with_nothing_to_wait_for_aborts_nothing(void **
 {
     (void)state;
     assert_int_equal(svc_drain(rig.s), 0);
-    assert_true(left_behind("tasks_aborted_total", "") == 0);
-    assert_true(left_behind("tasks_spawned_total", "kind=\"worker\"") == 1);
-    assert_true(left_behind("tasks_leaked_total", "") == 0);
+    assert_true(rig_number("tasks_aborted_total", "") == 0);
+    assert_true(rig_number("tasks_spawned_total", "kind=\"worker\"") == 1);
+    assert_true(rig_number("tasks_leaked_total", "") == 0);
 }
 
 int main(void)

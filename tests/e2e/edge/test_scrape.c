@@ -2,82 +2,51 @@
  * Who asks for /metrics: the page is made by the metrics task, from a queue of eight. The test holds a lock that the task needs for
  * its gauges, so that nothing but the test decides when the queue is served.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "rig.h"
 
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "metric_sum.h"
-#include "raw_http.h"
 #include "services/edge/store.h"
 
-extern const struct svc_def edge_svc;
-
 enum { SCRAPE_CAP = 8 };
-
-static struct {
-    struct svc_data *data;
-    struct svc *s;
-    struct edge *e;
-} rig;
-
-RT_UNCHECKED static void open_rig(const char *cidrs, const char *proxies)
-{
-    const char *why;
-    const char *flags[] = {"bind=127.0.0.1:0",        "uds=", "request_timeout=60s",
-                           "ingress.timeout_secs=60", cidrs,  proxies};
-    assert_int_equal(svc_data_open("unused", true, SVC_DATA_WHOLE, &rig.data, &why), ERR_OK);
-    struct svc_options opt = {
-        .data = rig.data, .flags = flags, .flag_count = sizeof flags / sizeof *flags, .quiet = true};
-    if (svc_open(&edge_svc, &opt, &rig.s) != ERR_OK)
-        fail_msg("%s", svc_last_error());
-    rig.e = svc_state(rig.s);
-}
-
-RT_UNCHECKED static void start_rig(void)
-{
-    if (svc_start(rig.s) != ERR_OK)
-        fail_msg("%s", svc_last_error());
-}
 
 RT_UNCHECKED static int open_held(void **state)
 {
     (void)state;
-    open_rig("http.metrics_cidrs=127.0.0.0/8,::1", "http.trusted_proxies=");
+    rig_open(NULL, (const char *const[]){NULL});
     rt_lock_take(
         &rig.e->store->refs); /* the task waits for it before it looks into its queue for the first time */
-    start_rig();
+    rig_start();
+    return 0;
+}
+
+static int open_for(const char *cidrs)
+{
+    rig_open(NULL, (const char *const[]){"http.trusted_proxies=127.0.0.0/8", cidrs, NULL});
+    rig_start();
     return 0;
 }
 
 static int open_as_it_comes(void **state)
 {
     (void)state;
-    open_rig("http.metrics_cidrs=127.0.0.0/8,::1", "http.trusted_proxies=127.0.0.0/8");
-    start_rig();
-    return 0;
+    return open_for(NULL);
 }
 
 static int open_for_others(void **state)
 {
     (void)state;
-    open_rig("http.metrics_cidrs=10.0.0.0/8", "http.trusted_proxies=127.0.0.0/8");
-    start_rig();
-    return 0;
+    return open_for("http.metrics_cidrs=10.0.0.0/8");
 }
 
 RT_UNCHECKED static int close_rig(void **state)
 {
     (void)state;
     assert_int_equal(svc_drain(rig.s), 0);
-    svc_close(rig.s);
-    svc_data_close(rig.data);
+    rig_close();
     return 0;
 }
 
@@ -85,7 +54,7 @@ static void ask(struct raw_conn *c, const char *headers)
 {
     char head[200];
     snprintf(head, sizeof head, "GET /metrics HTTP/1.1\r\nHost: x\r\n%s\r\n", headers);
-    raw_connect(c, (uint16_t)svc_port(rig.s));
+    raw_connect(c, rig_port());
     raw_puts(c, head);
 }
 
@@ -97,12 +66,7 @@ static int answer(struct raw_conn *c, struct raw_response *r)
 
 static double dropped(void)
 {
-    struct buf page;
-    buf_init(&page, 4 << 20);
-    obs_metrics_render(svc_metrics(rig.s), &page);
-    double v = metric_sum(buf_cstr(&page), "queue_dropped_total", "queue=\"scrape\"");
-    buf_fini(&page);
-    return v;
+    return rig_number("queue_dropped_total", "queue=\"scrape\"");
 }
 
 RT_UNCHECKED static void a_scrape_too_many_is_told_busy_and_counted_and_the_others_are_served(void **state)
