@@ -286,6 +286,14 @@ static void client_late(struct svc *s, void *state, const char *op)
     obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_io_timeouts], op));
 }
 
+static void answered_no(struct svc *s, void *state, const struct net_done *d)
+{
+    const struct mailbox *mb = state;
+    (void)s;
+    if (d->status == 429)
+        obs_hist_observe(obs_hist(mb->m[MAILBOX_M_refusal_seconds]), (double)d->duration_ns / 1e9);
+}
+
 static void reloaded(struct svc *s, void *state)
 {
     struct mailbox *mb = state;
@@ -344,6 +352,7 @@ const struct svc_def mailbox_svc = {
               .readiness_members = readiness_members,
               .refuse_draining = refuse_draining,
               .client_late = client_late,
+              .refused = answered_no,
               .reloaded = reloaded,
               .close = close_service},
 };
