@@ -57,10 +57,14 @@ drill-ledger-sim:     ## power fails in SEEDS (a million) random histories of a 
 	@each=$$(($(or $(SEEDS),1000000) / $(JOBS))); seq 0 $$(($(JOBS) - 1)) | xargs -P $(JOBS) -I{} sh -c \
 		"SEED=\$$(($(or $(SEED),1) + {} * $$each)) SEEDS=$$each build/release/t.sim.ledger.power_cut"
 
-drill-mailbox:        ## kill -9 the mailbox KILLS times (1000) and change its shards CHANGES times (60) under load, then judge the histories; its memory for DRILL_SECONDS (300)
+drill-mailbox:        ## kill -9 the mailbox KILLS times (1000), change its shards CHANGES times (60), SIGTERM it DRAINS times (1000), stop it for 10 s, crowd it, under load, then judge the histories; SEEDS (1000000) simulated lives; its memory for DRILL_SECONDS (300)
 	@tools/build release
 	@KILLS=$(or $(KILLS),1000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/mailbox/kill9.test
 	@CHANGES=$(or $(CHANGES),60) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/mailbox/reshard.test
+	@KINDS=drain ROUNDS=$(or $(DRAINS),1000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/mailbox/chaos.test
+	@KINDS="pause consumers revoked" STOP_SECONDS=10 ROUNDS=30 RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/mailbox/chaos.test
+	@tools/build debug t.sim.mailbox.power t.sim.mailbox.idx t.sim.mailbox.reshard
+	@for sim in power idx reshard; do MAILBOX_SEEDS=$(or $(SEEDS),1000000) build/debug/t.sim.mailbox.$$sim || exit 1; done
 	@bench/rows/mailbox steady --seconds $(or $(DRILL_SECONDS),300)
 
 drill-edge:           ## kill -9 the edge KILLS times (1000) while it fills, evicts and swaps, for DRILL_SECONDS (3600) at most
