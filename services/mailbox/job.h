@@ -28,9 +28,10 @@ enum {
     MAILBOX_CALL_MAGIC = 0x4c4c4143,
     MAILBOX_JOB_MAGIC = 0x424f4a4d,
     MAILBOX_BATCH_JOBS = 512,
-    MAILBOX_STALL_MS = 2000, /* inside one write for so long: the shard is stalled */
-    MAILBOX_SEND_MS = 2000,  /* a send answered later than this counts against its shard */
-    MAILBOX_RECV_MS = 23000, /* the longest wait_ms, and some */
+    MAILBOX_WAITERS_MAX = 65536, /* max_waiters is less */
+    MAILBOX_STALL_MS = 2000,     /* inside one write for so long: the shard is stalled */
+    MAILBOX_SEND_MS = 2000,      /* a send answered later than this counts against its shard */
+    MAILBOX_RECV_MS = 23000,     /* the longest wait_ms, and some */
 };
 
 /* Operations, in the order of the `op` and `endpoint` labels. */
@@ -121,6 +122,8 @@ struct mailbox_recv {
     struct heap_node deadline_node;
     int64_t deadline_us;
     bool parked;
+    bool left;                 /* worker's: nobody is there any more */
+    struct mailbox_job *leave; /* says so */
 };
 
 /* A dead letter as the worker saw it; the body is read by whoever asked. */
@@ -175,6 +178,7 @@ struct mailbox_topics_query {
 enum mailbox_job_kind {
     MAILBOX_JOB_SEND,
     MAILBOX_JOB_RECV,
+    MAILBOX_JOB_RECV_LEAVE, /* whoever asked has gone: it waits no longer, and is given nothing */
     MAILBOX_JOB_STREAM,
     MAILBOX_JOB_STREAM_CLOSE,
     MAILBOX_JOB_ACK,

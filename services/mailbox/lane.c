@@ -24,7 +24,7 @@ static enum err open_memory(struct mailbox_lane *l)
     enum err e = mailbox_fair_init(&l->fair, (uint32_t)cfg->shard_capacity + MAILBOX_BATCH_JOBS,
                                    (uint32_t)cfg->fair_quantum);
     if (e == ERR_OK)
-        e = heap_init(&l->parked, 0, cfg->max_waiters + 1, sooner);
+        e = heap_init(&l->parked, 0, MAILBOX_WAITERS_MAX, sooner);
     l->group_memory = malloc(MAILBOX_GROUP_MEMORY);
     l->read_buffer = malloc(MAILBOX_REC_BYTES_MAX + 64);
     l->work =
@@ -159,6 +159,7 @@ void mailbox_lane_unload(struct mailbox_lane *l)
     mailbox_log_close(&l->log);
     mailbox_shard_fini(&l->shard);
     memset(&l->shard, 0, sizeof l->shard);
+    mailbox_lane_count_leases(l);
     l->reclaim = (struct mailbox_reclaim){0};
     l->published = (struct mailbox_stats){0};
     l->more_ticks = false;
@@ -227,6 +228,14 @@ void mailbox_lane_close(struct mailbox_lane *l)
     free(l->read_buffer);
     free(l->served);
     free(l->leases_held);
+}
+
+void mailbox_lane_count_leases(struct mailbox_lane *l)
+{
+    uint64_t out = l->shard.count[MAILBOX_LEASED];
+    if (out != l->leases_taken)
+        atomic_fetch_add(&l->mb->leases, out - l->leases_taken); /* modulo 2^64: it may be fewer */
+    l->leases_taken = out;
 }
 
 uint64_t mailbox_lane_bytes_max(const struct mailbox *mb)

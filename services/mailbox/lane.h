@@ -72,6 +72,7 @@ struct mailbox_lane {
     size_t served_n, served_cap;
     struct mailbox_job *unfinished;
     struct mailbox_stream *streams;
+    uint64_t leases_taken; /* of mb->leases; what is out, and what was taken for this group */
     struct mailbox_reclaim reclaim;
     bool more_ticks;
     bool worked; /* the last turn found jobs */
@@ -134,6 +135,8 @@ NODISCARD enum err mailbox_lane_open(struct mailbox *mb, struct mailbox_lane *l,
 void mailbox_lane_close(struct mailbox_lane *l) RT_BLOCKS;
 /* The doors, when the server is there and before its loops run. */
 NODISCARD enum err mailbox_lane_doors(struct mailbox_lane *l);
+/* What the shard has out is what it has taken of mb->leases; by the worker, or when no worker has it. */
+void mailbox_lane_count_leases(struct mailbox_lane *l);
 /* Writes the group; ERR_OK, ERR_NO_SPACE (nothing happened), ERR_FENCED (it is another node's and goes), or the lane is read-only from now on. */
 NODISCARD enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS;
 /* What the files of all shards may use together, and whether this one has come so near its part that sends must end. Any thread. */

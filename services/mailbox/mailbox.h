@@ -75,9 +75,10 @@ struct mailbox {
     struct rt_chan *reproc;
     struct rt_bcast *events;
     struct mailbox_quotas quotas;
-    atomic_uint leases; /* of all lanes */
+    /* What all shards together have out, exactly: whoever wants one more takes it here first (tasks/deliver.c). */
+    _Atomic uint64_t leases;
+    atomic_uint parked, streams;
     atomic_bool draining;
-    atomic_uint worker_index;
     _Atomic int64_t scanner_woke_ns;
     size_t cause_shards, cause_scanner, cause_storage, cause_saturated, cause_replica, cause_rebalancing;
     struct mailbox_jobs jobs;

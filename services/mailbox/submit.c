@@ -113,7 +113,8 @@ static enum err enter(struct mailbox_job *j, bool settling, enum mailbox_why *ou
 static enum err ask_stage(const struct mailbox_job *j, enum mailbox_why *out_why)
 {
     struct mailbox_lane *l = j->lane;
-    if (j->kind == MAILBOX_JOB_RELEASE || j->kind == MAILBOX_JOB_STREAM_CLOSE)
+    if (j->kind == MAILBOX_JOB_RELEASE || j->kind == MAILBOX_JOB_STREAM_CLOSE ||
+        j->kind == MAILBOX_JOB_RECV_LEAVE)
         return ERR_OK;
     if (atomic_load_explicit(&l->mb->rebalancing,
                              memory_order_relaxed)) { /* a late one is met by the worker */

@@ -117,7 +117,10 @@ static enum net_io conn_io_read(struct net_conn *c, void *p, size_t n, size_t *o
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? NET_IO_AGAIN : NET_IO_ERROR;
 }
 
-/* The peer has sent its last byte. What is complete is still answered. */
+/*
+ * The peer has sent its last byte. What is complete is still answered; but hardly anybody closes one direction and then waits long for
+ * the other, so who waits for something to happen is told, and should answer with what there is.
+ */
 static void at_eof(struct net_conn *c)
 {
     c->eof = c->read_off = true;
@@ -127,6 +130,11 @@ static void at_eof(struct net_conn *c)
     if (rq) {
         net_pipe__replace(c, rq, NULL);
         net_conn__cut(rq, ERR_DISCONNECTED);
+    }
+    for (struct net_req *w = c->pipe_head, *next; w; w = next) {
+        next = w->next; /* it may be answered in there */
+        if (w->waits && w->phase == NET_PHASE_HANDLER)
+            net_req__left(w);
     }
     c->eof_by_ns = net_conn__now_ns(c) + c->w->limits.write_timeout_ms * NET_MS_NS;
     net_conn__arm(c, c->eof_by_ns);

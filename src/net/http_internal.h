@@ -112,7 +112,7 @@ struct net_req {
     struct net_worker *w;
     struct net_conn *conn; /* NULL: orphan */
     enum net_phase phase;
-    bool close, want_100, is_head, http10, want_keep, body_owned, body_paused, body_ended, counted;
+    bool close, want_100, is_head, http10, want_keep, body_owned, body_paused, body_ended, counted, waits;
     atomic_bool answered; /* exchanged by who answers: twice is a bug */
     atomic_bool gone;     /* set by the loop, read by anybody; a hint, hence relaxed */
     atomic_bool resuming; /* body_msg is posted; exchanged by both sides */
@@ -253,6 +253,7 @@ struct net_req *net_req__new(struct net_worker *w); /* without a head */
 struct net_req *net_req__new_for(struct net_worker *w, struct bytes in, const struct net_http_limits *l);
 char *net_req__keep(struct net_req *rq, size_t n); /* room for a copy of the head */
 void net_req__free(struct net_req *rq);
+void net_req__left(struct net_req *rq); /* tells the handler that nobody may be there any more */
 void net_req__orphan(struct net_req *rq);
 enum err net_req__body_add(struct net_req *rq, struct bytes piece);
 

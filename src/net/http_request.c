@@ -25,7 +25,7 @@ static void reset(struct net_req *rq, struct net_worker *w)
     rq->conn = NULL;
     rq->phase = NET_PHASE_READING;
     rq->close = rq->want_100 = rq->is_head = rq->http10 = rq->want_keep = false;
-    rq->body_owned = rq->body_paused = rq->body_ended = rq->counted = false;
+    rq->body_owned = rq->body_paused = rq->body_ended = rq->counted = rq->waits = false;
     atomic_store_explicit(&rq->answered, false, memory_order_relaxed);
     atomic_store_explicit(&rq->gone, false, memory_order_relaxed);
     atomic_store_explicit(&rq->resuming, false, memory_order_relaxed);
@@ -126,6 +126,7 @@ static void leave(struct net_req *rq)
 void net_req_waits(struct net_req *rq)
 {
     CHECK_MAGIC(rq, NET_REQ_MAGIC);
+    rq->waits = true;
     leave(rq);
 }
 
@@ -151,17 +152,21 @@ void net_req__free(struct net_req *rq)
     w->free_reqs = rq;
 }
 
+void net_req__left(struct net_req *rq)
+{
+    void (*fn)(struct net_req *, void *) = rq->on_close;
+    rq->on_close = NULL; /* once */
+    if (fn)
+        fn(rq, rq->on_close_arg);
+}
+
 /* The handler keeps it; nobody waits for its answer any more. */
 void net_req__orphan(struct net_req *rq)
 {
     rq->conn = NULL;
     rq->next = NULL;
     atomic_store_explicit(&rq->gone, true, memory_order_relaxed);
-    if (rq->on_close) {
-        void (*fn)(struct net_req *, void *) = rq->on_close;
-        rq->on_close = NULL;
-        fn(rq, rq->on_close_arg);
-    }
+    net_req__left(rq);
 }
 
 enum err net_req__body_add(struct net_req *rq, struct bytes piece)

@@ -157,7 +157,8 @@ struct net_memo *net_req_memo(struct net_req *rq);
 /* From here on the handler means to answer by then; if it has not, the server says `late` (instead of timeout). For work whose
  * outcome is open once it has begun. Only inside the handler. */
 void net_req_answer_by(struct net_req *rq, struct deadline by, enum err late);
-/* fn runs once if the client leaves, or the deadline passes, before the answer is complete. */
+/* fn runs once if the client leaves, or the deadline passes, before the answer is complete; for a request that waits (net_req_waits) also
+ * when the client has sent its last byte: what is answered then may still reach it. */
 void net_req_on_close(struct net_req *rq, void (*fn)(struct net_req *rq, void *arg), void *arg);
 
 /* NET_STREAM_BODY: pieces as they come; the last call has end = true (possibly with no bytes). An answer given before

@@ -40,6 +40,9 @@ void mailbox_call_submit(struct mailbox_call *c, bool settling);
 void mailbox_put_envelope(struct json_w *w, struct str topic, const struct mailbox_delivery *d,
                           uint16_t shard);
 void mailbox_recv_free(struct mailbox_recv *rv);
+/* Submits c->recv. Whoever asked may leave before it is answered: then it is answered at once, with nothing if nothing is leased yet. */
+void mailbox_recv_submit(struct mailbox_call *c);
+void mailbox_recv_left(struct mailbox_call *c);
 /* Gives leases back that did not reach anybody; takes over nothing. Best effort: what cannot be sent expires by itself. */
 void mailbox_release(struct mailbox_lane *l, const struct mailbox_delivery *got, uint32_t n);
 /* send.c: checks one message and fills the item; ERR_BAD_REQUEST and friends with *out_detail. */

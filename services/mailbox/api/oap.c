@@ -237,6 +237,12 @@ bool mailbox_oap_visibility_ok(struct mailbox_call *c, uint32_t ms)
     return ms == 0 || ((int64_t)ms >= cfg->visibility_ms_min && (int64_t)ms <= cfg->visibility_max);
 }
 
+static void client_left(struct net_oap_req *rq, void *arg)
+{
+    (void)rq;
+    mailbox_recv_left(arg);
+}
+
 static void do_recv(struct mailbox_call *c)
 {
     struct mailbox_wire_recv want, *rq = &want;
@@ -251,8 +257,7 @@ static void do_recv(struct mailbox_call *c)
     struct str topic = rq->topic;
     e = mailbox_call_allows(c, "recv", topic, 0);
     struct mailbox_recv *rv = e == ERR_OK ? arena_zalloc(mailbox_call_arena(c), sizeof *rv) : NULL;
-    struct mailbox_job *j = rv ? mailbox_call_jobs(c, 1) : NULL;
-    if (!j) {
+    if (!rv) {
         mailbox_call_refuse(c, e == ERR_OK ? ERR_NO_MEMORY : e, MAILBOX_WHY_NONE, NULL);
         return;
     }
@@ -265,12 +270,9 @@ static void do_recv(struct mailbox_call *c)
     net_oap_req_set_timeout(c->oap, (int64_t)rq->wait_ms + 2000);
     c->recv = rv;
     c->finish = finish_recv;
-    j->kind = MAILBOX_JOB_RECV;
-    j->lane = mailbox_lane_of(c->mb, mailbox_bucket(&rv->topic_hash));
-    j->recv = rv;
-    j->fair.key = be64_get(rv->topic_hash.b);
-    j->fair.cost = 256;
-    mailbox_call_submit(c, false);
+    if (rv->wait_ms > 0)
+        net_oap_req_on_close(c->oap, client_left, c);
+    mailbox_recv_submit(c);
 }
 
 /* ---- settle ---- */

@@ -107,6 +107,45 @@ void mailbox_release(struct mailbox_lane *l, const struct mailbox_delivery *got,
     }
 }
 
+/* ---- asking ---- */
+
+void mailbox_recv_submit(struct mailbox_call *c)
+{
+    struct mailbox_recv *rv = c->recv;
+    bool waits = rv->wait_ms > 0; /* then somebody may leave, and that is a job too */
+    struct mailbox_job *j = mailbox_call_jobs(c, waits ? 2 : 1);
+    if (!j) {
+        mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
+        return;
+    }
+    j->kind = MAILBOX_JOB_RECV;
+    j->lane = mailbox_lane_of(c->mb, mailbox_bucket(&rv->topic_hash));
+    j->recv = rv;
+    j->fair.key = be64_get(rv->topic_hash.b);
+    j->fair.cost = 256;
+    if (waits) {
+        rv->leave = &j[1];
+        rv->leave->kind = MAILBOX_JOB_RECV_LEAVE;
+        rv->leave->lane = j->lane;
+        rv->leave->recv = rv;
+        c->jobs_n = 1;
+    }
+    mailbox_call_submit(c, false);
+}
+
+/* The call is finished when both jobs are done; one that has been answered already, or is on its way back, is left alone. */
+void mailbox_recv_left(struct mailbox_call *c)
+{
+    enum mailbox_why why;
+    int left = atomic_load(&c->jobs_left);
+    do {
+        if (left == 0)
+            return;
+    } while (!atomic_compare_exchange_weak(&c->jobs_left, &left, left + 1));
+    if (mailbox_submit(c->recv->leave, true, &why) != ERR_OK)
+        mailbox_call_job_done(c->recv->leave); /* it waits as long as it meant to */
+}
+
 /* ---- the answer ---- */
 
 struct sent_body {
@@ -181,6 +220,12 @@ static void finish(struct mailbox_call *c)
     net_reply_pinned(rq, 200, NULL, buf_bytes(&s->body), body_written, s);
 }
 
+static void client_left(struct net_req *rq, void *arg)
+{
+    (void)rq;
+    mailbox_recv_left(arg);
+}
+
 void mailbox_post_recv(struct net_req *rq, void *ctx)
 {
     struct mailbox_call *c = mailbox_call_http(ctx, rq, MAILBOX_OP_RECV, "recv");
@@ -204,8 +249,7 @@ void mailbox_post_recv(struct net_req *rq, void *ctx)
         return;
     }
     struct mailbox_recv *rv = arena_zalloc(net_req_arena(rq), sizeof *rv);
-    struct mailbox_job *j = mailbox_call_jobs(c, 1);
-    if (!rv || !j) {
+    if (!rv) {
         mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
         return;
     }
@@ -217,12 +261,9 @@ void mailbox_post_recv(struct net_req *rq, void *ctx)
     rv->wait_ms = (int64_t)d.wait_ms;
     c->recv = rv;
     c->finish = finish;
-    j->kind = MAILBOX_JOB_RECV;
-    j->lane = mailbox_lane_of(c->mb, mailbox_bucket(&rv->topic_hash));
-    j->recv = rv;
-    j->fair.key = be64_get(rv->topic_hash.b);
-    j->fair.cost = 256;
-    if (rv->wait_ms > 0)
+    if (rv->wait_ms > 0) {
         net_req_waits(rq); /* max_waiters bounds those that wait, a shard's places those that do not yet */
-    mailbox_call_submit(c, false);
+        net_req_on_close(rq, client_left, c);
+    }
+    mailbox_recv_submit(c);
 }

@@ -6,14 +6,31 @@
 
 #include "services/mailbox/tasks/worker_internal.h"
 
-static uint32_t leases_left(struct mailbox_lane *l)
+/*
+ * Leases for up to `want` of the `ready` messages, of those that all shards together may have out. They are this lane's before they are
+ * given, so that two shards never give the same one; what was not used goes back at once (mailbox_lane_count_leases).
+ */
+static uint32_t take_leases(struct mailbox_lane *l, uint32_t want, uint32_t ready)
 {
     struct mailbox *mb = l->mb;
-    uint64_t used = l->shard.count[MAILBOX_LEASED], most = mailbox_config(mb)->global_inflight;
-    for (uint16_t i = 0; i < mb->shards; i++)
-        if (i != l->no)
-            used += atomic_load_explicit(&mb->lanes[i].count[MAILBOX_LEASED], memory_order_relaxed);
-    return used >= most ? 0 : (uint32_t)(most - used);
+    uint64_t most = mailbox_config(mb)->global_inflight, n;
+    want = want < ready ? want : ready;
+    mailbox_lane_count_leases(l);
+    uint64_t used = atomic_load(&mb->leases);
+    do {
+        n = used >= most ? 0 : most - used < want ? most - used : want;
+    } while (n > 0 && !atomic_compare_exchange_weak(&mb->leases, &used, used + n));
+    l->leases_taken += n;
+    return (uint32_t)n;
+}
+
+/* One more of what all shards together may have `most` of. */
+static bool take_one(atomic_uint *of_all, uint64_t most)
+{
+    if (atomic_fetch_add(of_all, 1) < most)
+        return true;
+    atomic_fetch_sub(of_all, 1);
+    return false;
 }
 
 static bool push_body(struct mailbox_recv *rv, uint8_t *body)
@@ -110,15 +127,15 @@ static void park(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_
 {
     struct mailbox_recv *rv = j->recv;
     struct mailbox_topic *t;
-    enum err e =
-        l->shard.waiters - l->shard.open_streams >= mailbox_config(l->mb)->max_waiters ? ERR_BUSY : ERR_OK;
-    if (e == ERR_OK)
-        e = mailbox_shard_topic_to_wait(&l->shard, &rv->topic_hash, rv->topic, &t);
+    bool taken = take_one(&l->mb->parked, mailbox_config(l->mb)->max_waiters);
+    enum err e = taken ? mailbox_shard_topic_to_wait(&l->shard, &rv->topic_hash, rv->topic, &t) : ERR_BUSY;
     if (e == ERR_OK) {
         rv->deadline_us = now.mono_us + rv->wait_ms * 1000;
         e = heap_push(&l->parked, &rv->deadline_node);
     }
     if (e != ERR_OK) {
+        if (taken)
+            atomic_fetch_sub(&l->mb->parked, 1);
         mailbox_worker__refuse(j, ERR_BUSY, MAILBOX_WHY_WAITERS);
         return;
     }
@@ -134,6 +151,7 @@ static void unpark(struct mailbox_lane *l, struct mailbox_recv *rv)
 {
     mailbox_shard_leave(&l->shard, &rv->waiter);
     heap_remove(&l->parked, &rv->deadline_node);
+    atomic_fetch_sub(&l->mb->parked, 1);
     rv->parked = false;
 }
 
@@ -146,8 +164,13 @@ void mailbox_worker__recv(struct mailbox_lane *l, struct mailbox_now now, struct
 {
     struct mailbox_recv *rv = j->recv;
     struct mailbox_topic *t = mailbox_topics_find(&l->shard.topics, &rv->topic_hash, rv->topic);
-    uint32_t got[256], n = 0, left = leases_left(l);
+    uint32_t got[256], n = 0, left = t ? take_leases(l, rv->max, t->count[MAILBOX_READY]) : 0;
     rv->waiter_owner = j;
+    if (rv->left) {
+        mailbox_lane_count_leases(l);
+        mailbox_worker__hold(l, j);
+        return;
+    }
     if (t && rv->visibility_us == 0)
         rv->visibility_us = (int64_t)mailbox_shard_policy(&l->shard, t)->default_visibility_ms * 1000;
     else if (rv->visibility_us == 0)
@@ -157,8 +180,9 @@ void mailbox_worker__recv(struct mailbox_lane *l, struct mailbox_now now, struct
         return;
     }
     if (t && left > 0) {
-        struct mailbox_want w = {t, rv->visibility_us, rv->max < left ? rv->max : left, rv->max_bytes, 0};
+        struct mailbox_want w = {t, rv->visibility_us, left, rv->max_bytes, 0};
         n = mailbox_shard_lease(&l->shard, now, &w, got);
+        mailbox_lane_count_leases(l);
         deliver(l, now, rv, got, n);
         rv->more = mailbox_shard_has_ready(&l->shard, t);
     }
@@ -166,6 +190,16 @@ void mailbox_worker__recv(struct mailbox_lane *l, struct mailbox_now now, struct
         park(l, now, j);
     else
         mailbox_worker__hold(l, j);
+}
+
+/* It may still stand in line (then it is given nothing), wait, or have been answered. */
+void mailbox_worker__recv_left(struct mailbox_lane *l, struct mailbox_recv *rv)
+{
+    rv->left = true;
+    if (!rv->parked)
+        return;
+    unpark(l, rv);
+    mailbox_job_done(job_of_recv(rv));
 }
 
 static void serve_recv(struct mailbox_lane *l, struct mailbox_recv *rv, uint32_t entry) RT_BLOCKS
@@ -226,15 +260,14 @@ void mailbox_worker__open_stream(struct mailbox_lane *l, struct mailbox_job *j)
 {
     struct mailbox_stream *st = j->stream;
     struct mailbox_topic *t;
-    enum err e =
-        l->shard.open_streams >= mailbox_config(l->mb)->max_streams || atomic_load(&l->mb->draining)
-            ? ERR_BUSY
-            : ERR_OK;
-    if (e == ERR_OK)
-        e = mailbox_shard_topic_to_wait(&l->shard, &st->topic_hash, st->topic, &t);
+    bool taken =
+        !atomic_load(&l->mb->draining) && take_one(&l->mb->streams, mailbox_config(l->mb)->max_streams);
+    enum err e = taken ? mailbox_shard_topic_to_wait(&l->shard, &st->topic_hash, st->topic, &t) : ERR_BUSY;
     if (e == ERR_OK)
         e = mailbox_shard_stream_open(&l->shard, &st->waiter);
     if (e != ERR_OK) {
+        if (taken)
+            atomic_fetch_sub(&l->mb->streams, 1);
         mailbox_worker__refuse(j, ERR_BUSY, MAILBOX_WHY_STREAMS);
         return;
     }
@@ -264,6 +297,7 @@ void mailbox_worker__unlink_stream(struct mailbox_lane *l, struct mailbox_stream
         l->streams = st->next;
     if (st->next)
         st->next->prev = st->prev;
+    atomic_fetch_sub(&l->mb->streams, 1);
     atomic_store(&st->opened, false);
 }
 
@@ -302,9 +336,13 @@ void mailbox_worker__end_parked(struct mailbox_lane *l, int64_t until_us)
 
 void mailbox_worker__serve_waiters(struct mailbox_lane *l, struct mailbox_now now)
 {
-    uint32_t left = leases_left(l);
-    if (l->shard.dirty_head && left)
-        mailbox_shard_serve(&l->shard, now, left, give, l);
+    if (l->shard.dirty_head) {
+        uint32_t ready = l->shard.count[MAILBOX_READY],
+                 most = ready ? take_leases(l, MAILBOX_GROUP_MESSAGES, ready) : 1; /* none will be given */
+        if (most)
+            mailbox_shard_serve(&l->shard, now, most, give, l);
+        mailbox_lane_count_leases(l);
+    }
     for (size_t i = 0; i < l->served_n; i++) {
         struct mailbox_recv *rv = l->served[i];
         unpark(l, rv);

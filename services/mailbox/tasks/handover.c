@@ -12,8 +12,9 @@ enum { AWAY_WAIT_MS = 20 };
 
 static void refuse(struct mailbox_job *j)
 {
-    if (j->kind == MAILBOX_JOB_STREAM_CLOSE || j->kind == MAILBOX_JOB_RELEASE)
-        mailbox_job_done(j); /* its stream was let go of, its leases ended with the state */
+    if (j->kind == MAILBOX_JOB_STREAM_CLOSE || j->kind == MAILBOX_JOB_RELEASE ||
+        j->kind == MAILBOX_JOB_RECV_LEAVE)
+        mailbox_job_done(j); /* its stream or receive was let go of, its leases ended with the state */
     else if (j->lane->mb->replica)
         mailbox_worker__refuse(j, ERR_NOT_OWNER, MAILBOX_WHY_ELSEWHERE);
     else

@@ -139,6 +139,7 @@ void mailbox_worker__operate(struct mailbox_lane *l, struct mailbox_now now, str
         break;
     case MAILBOX_JOB_SEND:
     case MAILBOX_JOB_RECV:
+    case MAILBOX_JOB_RECV_LEAVE:
     case MAILBOX_JOB_STREAM:
     case MAILBOX_JOB_STREAM_CLOSE:
     case MAILBOX_JOB_ACK:

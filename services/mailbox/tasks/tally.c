@@ -6,6 +6,7 @@ void mailbox_worker__publish(struct mailbox_lane *l)
 {
     const struct mailbox_shard *s = &l->shard;
     mailbox_tenancy_tell(l);
+    mailbox_lane_count_leases(l);
     for (int st = 0; st < MAILBOX_STATES; st++)
         atomic_store_explicit(&l->count[st], s->count[st], memory_order_relaxed);
     atomic_store_explicit(&l->topics, s->topics.count, memory_order_relaxed);

@@ -139,6 +139,7 @@ static bool owned(const struct mailbox_lane *l, const struct mailbox_job *j)
         return j->topics->exact.n == 0 || of[mailbox_bucket(&j->topics->exact_hash)] == l->no;
     case MAILBOX_JOB_RELEASE: /* what is not here is not found */
     case MAILBOX_JOB_STREAM_CLOSE:
+    case MAILBOX_JOB_RECV_LEAVE:
         return true;
     }
     return true;
@@ -180,6 +181,10 @@ static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mail
         return;
     case MAILBOX_JOB_RELEASE:
         release(l, now, j);
+        return;
+    case MAILBOX_JOB_RECV_LEAVE:
+        mailbox_worker__recv_left(l, j->recv);
+        mailbox_job_done(j);
         return;
     case MAILBOX_JOB_STREAM:
         if (l->shard.readonly)

@@ -29,6 +29,7 @@ enum err mailbox_worker__elsewhere(struct mailbox_lane *l, int64_t wait_most_us)
 
 /* deliver.c: receives, parked receives, streams */
 void mailbox_worker__recv(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j) RT_BLOCKS;
+void mailbox_worker__recv_left(struct mailbox_lane *l, struct mailbox_recv *rv);
 void mailbox_worker__serve_waiters(struct mailbox_lane *l, struct mailbox_now now);
 void mailbox_worker__end_parked(struct mailbox_lane *l, int64_t until_us);
 void mailbox_worker__open_stream(struct mailbox_lane *l, struct mailbox_job *j);
