@@ -236,8 +236,15 @@ static void help_cmd(const struct cmd_group *group, const struct cmd *c)
     }
     puts("\nevery command:");
     print_flags(global_flags);
+    if (group->exits)
+        printf("\nexit codes: ron(1); but %s\n", group->exits);
     if (c->examples)
-        printf("\nexamples:\n%s\n", c->examples);
+        puts("\nexamples:");
+    for (const char *line = c->examples; line && *line;
+         line += strcspn(line, "\n"), line += *line == '\n') {
+        line += strspn(line, " ");
+        printf("  %.*s\n", (int)strcspn(line, "\n"), line);
+    }
 }
 
 bool cmd_parse_base_port(const char *text, int *out)

@@ -58,6 +58,8 @@ struct cmd_group {
     const struct cmd *commands; /* ends with a row whose run is NULL */
     /* A noun that is a service: `ron <noun>` without a verb runs it in the foreground. */
     const struct svc_def *service;
+    const char
+        *exits; /* which commands' exit codes mean something else than enum cmd_exit says, and what */
 };
 
 /* The flags every command understands. */

@@ -181,4 +181,5 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_cap = {"cap", "make, narrow and inspect capabilities", commands, NULL};
+const struct cmd_group cmd_cap = {
+    .noun = "cap", .summary = "make, narrow and inspect capabilities", .commands = commands};

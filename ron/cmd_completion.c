@@ -187,4 +187,5 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_completion = {"completion", "shell completion for bash and zsh", commands, NULL};
+const struct cmd_group cmd_completion = {
+    .noun = "completion", .summary = "shell completion for bash and zsh", .commands = commands};

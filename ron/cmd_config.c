@@ -126,4 +126,5 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_config = {"config", "print, check and explain configuration", commands, NULL};
+const struct cmd_group cmd_config = {
+    .noun = "config", .summary = "print, check and explain configuration", .commands = commands};

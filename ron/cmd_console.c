@@ -29,4 +29,5 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_console = {"console", "pages for a browser", commands, &console_svc};
+const struct cmd_group cmd_console = {
+    .noun = "console", .summary = "pages for a browser", .commands = commands, .service = &console_svc};

@@ -109,5 +109,7 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_demo = {
-    "demo", "a day in the life against the running system, or one of its own", commands, NULL};
+const struct cmd_group cmd_demo = {.noun = "demo",
+                                   .summary =
+                                       "a day in the life against the running system, or one of its own",
+                                   .commands = commands};

@@ -561,5 +561,7 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_edge = {"edge", "map packs, assets and the store behind them", commands,
-                                   &edge_svc};
+const struct cmd_group cmd_edge = {.noun = "edge",
+                                   .summary = "map packs, assets and the store behind them",
+                                   .commands = commands,
+                                   .service = &edge_svc};

@@ -381,8 +381,9 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_ledger = {.noun = "ledger",
-                                     .summary =
-                                         "the durable, provable truth: accounts, units, entries, proofs",
-                                     .commands = commands,
-                                     .service = &ledger_svc};
+const struct cmd_group cmd_ledger = {
+    .noun = "ledger",
+    .summary = "the durable, provable truth: accounts, units, entries, proofs",
+    .commands = commands,
+    .service = &ledger_svc,
+    .exits = "verify and rebuild end with 1 when something is wrong, 2 when it cannot be read"};

@@ -160,6 +160,11 @@ static void page_group(FILE *f, const struct cmd_group *g)
     fputs(".SH OPTIONS\nEvery command understands:\n", f);
     man_flags(f, cmd_global_flags());
     fputs(".SH EXIT STATUS\nAs in\n.BR ron (1).\n", f);
+    if (g->exits) {
+        fputs("But ", f);
+        man_text(f, g->exits);
+        fputs(".\n", f);
+    }
     man_see_also(f, g->noun);
 }
 
@@ -275,4 +280,4 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_man = {"man", "manual pages as roff", commands, NULL};
+const struct cmd_group cmd_man = {.noun = "man", .summary = "manual pages as roff", .commands = commands};

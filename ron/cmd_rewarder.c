@@ -95,5 +95,10 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_rewarder = {"rewarder", "per-epoch rewards: compute, explain, settle, verify",
-                                       commands, &rewarder_svc};
+const struct cmd_group cmd_rewarder = {
+    .noun = "rewarder",
+    .summary = "per-epoch rewards: compute, explain, settle, verify",
+    .commands = commands,
+    .service = &rewarder_svc,
+    .exits = "verify, check-proof, fsck and rebuild end with 1 when something is wrong, 3 when it cannot "
+             "be read (or the service runs)"};

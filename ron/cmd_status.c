@@ -65,4 +65,5 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_status = {"status", "health of every service", commands, NULL};
+const struct cmd_group cmd_status = {
+    .noun = "status", .summary = "health of every service", .commands = commands};

@@ -482,5 +482,6 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_top = {"top", "live view of rates, latencies, breakers, tasks and queues",
-                                  commands, NULL};
+const struct cmd_group cmd_top = {.noun = "top",
+                                  .summary = "live view of rates, latencies, breakers, tasks and queues",
+                                  .commands = commands};

@@ -67,5 +67,6 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_topology = {"topology", "tasks, queues, locks and timeouts of every service",
-                                       commands, NULL};
+const struct cmd_group cmd_topology = {.noun = "topology",
+                                       .summary = "tasks, queues, locks and timeouts of every service",
+                                       .commands = commands};

@@ -330,4 +330,5 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_up = {"up", "start everything: all services in one process", commands, NULL};
+const struct cmd_group cmd_up = {
+    .noun = "up", .summary = "start everything: all services in one process", .commands = commands};

@@ -19,4 +19,5 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_version = {"version", "print the version", commands, NULL};
+const struct cmd_group cmd_version = {
+    .noun = "version", .summary = "print the version", .commands = commands};

@@ -422,5 +422,7 @@ static const struct cmd commands[] = {
     {.run = NULL},
 };
 
-const struct cmd_group cmd_wallet = {"wallet", "money: issue, transfer, hold, balances, receipts, proofs",
-                                     commands, &wallet_svc};
+const struct cmd_group cmd_wallet = {.noun = "wallet",
+                                     .summary = "money: issue, transfer, hold, balances, receipts, proofs",
+                                     .commands = commands,
+                                     .service = &wallet_svc};
