@@ -1,5 +1,6 @@
 /*
- * A worker in the midst of a fill when the drain's time is over: it is aborted and counted, and whoever waits for the fill is told.
+ * A worker in the midst of a fill when the time of whoever waits, or of the drain, is over: they are told; the worker is aborted
+ * and counted.
  * The origin is a socket of this test, so that nothing but the test decides when the fill goes on: never.
  */
 #include "rig.h"
@@ -26,28 +27,56 @@ static int open_origin(uint16_t *out_port)
     return fd;
 }
 
-static void open_rig(const char *drain_deadline)
+enum { ROUTE_CHARS = 96 };
+
+/* Where the fills of `s/` go: to this test. */
+static const char *make_route(char out[ROUTE_CHARS])
 {
-    char routes[96];
     uint16_t port;
     origin = open_origin(&port);
-    snprintf(routes, sizeof routes, "fill.routes=s/ http://127.0.0.1:%u/ timeout=60s", port);
-    rig_open(NULL, (const char *const[]){"mode=live", "fill.allow_loopback_http=true", "work.workers=1",
-                                         drain_deadline, routes, NULL});
+    snprintf(out, ROUTE_CHARS, "fill.routes=s/ http://127.0.0.1:%u/ timeout=60s", port);
+    return out;
+}
+
+#define LIVE "mode=live", "fill.allow_loopback_http=true", "work.workers=1"
+
+static void open_rig(const char *drain_deadline)
+{
+    char route[ROUTE_CHARS];
+    rig_open(NULL, (const char *const[]){RIG_PATIENT, LIVE, drain_deadline, make_route(route), NULL});
     rig_start();
 }
 
-RT_UNCHECKED static int open_hasty(void **state)
+static int open_hasty(void **state)
 {
     (void)state;
     open_rig("drain_deadline=200ms");
     return 0;
 }
 
-RT_UNCHECKED static int open_patient(void **state)
+static int open_patient(void **state)
 {
     (void)state;
     open_rig("drain_deadline=60s");
+    return 0;
+}
+
+static int open_as_it_comes(void **state)
+{
+    char route[ROUTE_CHARS];
+    (void)state;
+    rig_open(NULL, (const char *const[]){LIVE, make_route(route), NULL});
+    rig_start();
+    return 0;
+}
+
+static int open_short_ingress(void **state)
+{
+    char route[ROUTE_CHARS];
+    (void)state;
+    rig_open(NULL, (const char *const[]){"request_timeout=60s", "ingress.timeout_secs=1", LIVE,
+                                         make_route(route), NULL});
+    rig_start();
     return 0;
 }
 
@@ -57,6 +86,12 @@ RT_UNCHECKED static int close_rig(void **state)
     rig_close();
     close(origin);
     return 0;
+}
+
+RT_UNCHECKED static int close_drained(void **state)
+{
+    (void)svc_drain(rig.s);
+    return close_rig(state);
 }
 
 /* The worker's GET has arrived; the connection it came on. */
@@ -105,6 +140,38 @@ RT_UNCHECKED static void a_worker_that_outlives_the_drain_is_aborted_and_its_wai
     close(upstream);
 }
 
+/* How punctual it is is measured by bench/rows/edgelife: here it is not told sooner. */
+static void a_miss_that_nobody_fills_is_told_timeout_after_five_seconds(void **state)
+{
+    struct raw_conn c;
+    struct raw_response r;
+    (void)state;
+    int64_t began = os_now_ns();
+    raw_connect(&c, rig_port());
+    raw_puts(&c, "GET /edge/assets/s/never HTTP/1.1\r\nHost: x\r\n\r\n");
+    int upstream = asked();
+    raw_read(&c, false, &r);
+    assert_true(os_now_ns() - began >= 4900 * (int64_t)1000000);
+    assert_int_equal(r.status, 503);
+    assert_non_null(strstr(r.head, "X-Reason: timeout\r\n"));
+    assert_non_null(strstr(r.body, "\"code\":\"timeout\""));
+    raw_free(&r);
+    assert_true(rig_number("edge_rejects_total", "reason=\"timeout\"") == 1);
+    raw_close(&c);
+    close(upstream);
+}
+
+static void of_two_limits_the_shorter_holds(void **state)
+{
+    struct raw_response r;
+    (void)state;
+    raw_once(rig_port(), "GET /edge/assets/s/never HTTP/1.1\r\nHost: x\r\n\r\n",
+             &r); /* or its patience ends first */
+    assert_int_equal(r.status, 503);
+    assert_non_null(strstr(r.head, "X-Reason: timeout\r\n"));
+    raw_free(&r);
+}
+
 RT_UNCHECKED static void a_drain_with_nothing_to_wait_for_aborts_nothing(void **state)
 {
     (void)state;
@@ -120,6 +187,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             a_worker_that_outlives_the_drain_is_aborted_and_its_waiters_are_told, open_hasty, close_rig),
+        cmocka_unit_test_setup_teardown(a_miss_that_nobody_fills_is_told_timeout_after_five_seconds,
+                                        open_as_it_comes, close_drained),
+        cmocka_unit_test_setup_teardown(of_two_limits_the_shorter_holds, open_short_ingress, close_drained),
         cmocka_unit_test_setup_teardown(a_drain_with_nothing_to_wait_for_aborts_nothing, open_patient,
                                         close_rig),
     };

@@ -91,7 +91,7 @@ RT_UNCHECKED static int open_with_a_pack(void **state)
     write_file(here.pack, demo->bytes, (size_t)demo->size);
     edge_file_unref(demo);
     snprintf(mount, sizeof mount, "packs.mount=w %s", here.pack);
-    rig_open(here.config, (const char *const[]){mount, NULL});
+    rig_open(here.config, (const char *const[]){RIG_PATIENT, mount, NULL});
     rig_start();
     raw_connect(&here.c, rig_port());
     return 0;

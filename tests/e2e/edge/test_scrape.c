@@ -16,7 +16,7 @@ enum { SCRAPE_CAP = 8 };
 RT_UNCHECKED static int open_held(void **state)
 {
     (void)state;
-    rig_open(NULL, (const char *const[]){NULL});
+    rig_open(NULL, (const char *const[]){RIG_PATIENT, NULL});
     rt_lock_take(
         &rig.e->store->refs); /* the task waits for it before it looks into its queue for the first time */
     rig_start();
@@ -25,7 +25,7 @@ RT_UNCHECKED static int open_held(void **state)
 
 static int open_for(const char *cidrs)
 {
-    rig_open(NULL, (const char *const[]){"http.trusted_proxies=127.0.0.0/8", cidrs, NULL});
+    rig_open(NULL, (const char *const[]){RIG_PATIENT, "http.trusted_proxies=127.0.0.0/8", cidrs, NULL});
     rig_start();
     return 0;
 }
