@@ -3,6 +3,7 @@
  */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "ron/cmd.h"
 #include "ron/cmd_ledger.h"
 #include "ron/ledger_verify.h"
+#include "ron/progress.h"
 #include "ron/table.h"
 #include "services/ledger/service.h"
 
@@ -240,6 +242,34 @@ int cmd_ledger_report(struct cmd_ctx *ctx, const char *dir, const struct ledger_
     return code;
 }
 
+static void entry_read(void *ctx, uint64_t seq, struct str leaf, const struct sha256 *leaf_hash,
+                       struct str idem_id, struct str kid, uint64_t ledger_ms)
+{
+    (void)leaf, (void)leaf_hash, (void)idem_id, (void)kid, (void)ledger_ms;
+    if (seq % 4096 == 0)
+        progress_step(ctx, seq, 0);
+}
+
+int cmd_ledger_verify(struct cmd_ctx *ctx, const char *dir, struct str note, struct str vkey,
+                      struct ledger_verify_report *out)
+{
+    struct progress shown;
+    progress_begin(&shown, ctx, "verifying entries");
+    int code = ledger_verify(dir, note, vkey, entry_read, &shown, out);
+    progress_end(&shown);
+    return code;
+}
+
+/* Who runs holds this lock: what it derived must not be taken away under its feet. It is kept until the command ends. */
+static bool nobody_runs(const char *dir)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    char path[1024];
+    snprintf(path, sizeof path, "%s/LOCK", dir);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    return fd < 0 || fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
 static int run_verify(struct cmd_ctx *ctx, int argc, char **argv)
 {
     (void)argc;
@@ -251,7 +281,7 @@ static int run_verify(struct cmd_ctx *ctx, int argc, char **argv)
     buf_init(&note, 65536);
     if (file != NULL && !cmd_ledger_slurp(file, &note))
         return buf_fini(&note), cmd_fail(ctx, CMD_FAILED, "cannot read %s", file);
-    int code = ledger_verify(argv[0], buf_str(&note), str_from_c(vkey), NULL, NULL, &r);
+    int code = cmd_ledger_verify(ctx, argv[0], buf_str(&note), str_from_c(vkey), &r);
     buf_fini(&note);
     return cmd_ledger_report(ctx, argv[0], &r, code);
 }
@@ -265,6 +295,8 @@ static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
     snprintf(path, sizeof path, "%s/SUPERBLOCK", argv[0]);
     if (access(path, R_OK) != 0)
         return cmd_fail(ctx, 2, "%s holds no ledger", argv[0]);
+    if (!nobody_runs(argv[0]))
+        return cmd_fail(ctx, CMD_FAILED, "a running ledger uses %s: stop it first", argv[0]);
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", argv[0], folders[i]);
         DIR *d = opendir(path);
@@ -279,7 +311,7 @@ static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
     }
     snprintf(path, sizeof path, "%s/groups", argv[0]);
     unlink(path);
-    int code = ledger_verify(argv[0], (struct str){NULL, 0}, (struct str){NULL, 0}, NULL, NULL, &r);
+    int code = cmd_ledger_verify(ctx, argv[0], (struct str){NULL, 0}, (struct str){NULL, 0}, &r);
     if (code == 0 && !cmd_global(ctx)->json)
         puts(
             "everything derived was removed; the next start rebuilds it from the journal, which is whole:");

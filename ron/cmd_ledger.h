@@ -7,6 +7,10 @@
 #include "ron/ledger_verify.h"
 #include "rt/lock.h"
 
+/* ledger_verify, which reads every entry: on a terminal it tells how far it is. */
+int cmd_ledger_verify(struct cmd_ctx *ctx, const char *dir, struct str note, struct str vkey,
+                      struct ledger_verify_report *out);
+
 /* Prints what the verifier says; returns its code. */
 int cmd_ledger_report(struct cmd_ctx *ctx, const char *dir, const struct ledger_verify_report *r, int code);
 

@@ -101,7 +101,7 @@ static int unpack_and_verify(struct cmd_ctx *ctx, const char *file, const char *
     buf_init(&note, 65536);
     if (vkey != NULL && !read_note(temp, &note))
         return buf_fini(&note), cmd_fail(ctx, CMD_FAILED, "%s holds no signed head", file);
-    int code = ledger_verify(temp, buf_str(&note), str_from_c(vkey), NULL, NULL, &r);
+    int code = cmd_ledger_verify(ctx, temp, buf_str(&note), str_from_c(vkey), &r);
     buf_fini(&note);
     return cmd_ledger_report(ctx, file, &r, code);
 }

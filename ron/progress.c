@@ -21,6 +21,8 @@ void progress_step(struct progress *p, uint64_t done, uint64_t of)
     p->shown_ns = now;
     if (of)
         fprintf(stderr, "\r%s  %3u %%", p->what, (unsigned)((unsigned __int128)done * 100 / of));
+    else if (done)
+        fprintf(stderr, "\r%s  %llu", p->what, (unsigned long long)done);
     else
         fprintf(stderr, "\r%s", p->what);
 }
