@@ -53,9 +53,9 @@ drill-ledger-drain:   ## SIGTERM to the ledger DRAINS times (10000) under load: 
 	@DRAINS=$(or $(DRAINS),10000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/ledger/drain.test
 
 drill-ledger-sim:     ## power fails in SEEDS (a million) random histories of a ledger on a simulated disk, from SEED (1) on, on every core
-	@tools/build release t.sim.ledger.power_cut
+	@tools/build debug t.sim.ledger.power_cut
 	@each=$$(($(or $(SEEDS),1000000) / $(JOBS))); seq 0 $$(($(JOBS) - 1)) | xargs -P $(JOBS) -I{} sh -c \
-		"SEED=\$$(($(or $(SEED),1) + {} * $$each)) SEEDS=$$each build/release/t.sim.ledger.power_cut"
+		"SEED=\$$(($(or $(SEED),1) + {} * $$each)) SEEDS=$$each build/debug/t.sim.ledger.power_cut"
 
 drill-mailbox:        ## kill -9 the mailbox KILLS times (1000), change its shards CHANGES times (60), SIGTERM it DRAINS times (1000), stop it for 10 s, crowd it, under load, then judge the histories; SEEDS (1000000) simulated lives; its memory for DRILL_SECONDS (300)
 	@tools/build release
