@@ -138,7 +138,7 @@ struct wallet_job {
 
     /* Large, and written before they are read: what a new job does not clear ends with them. */
     char text[WALLET_JOB_TEXT];   /* what op, hold, tenant, key and corr_id point into */
-    char asked[WALLET_ASKED_MAX]; /* the body */
+    char asked[WALLET_ASKED_MAX]; /* as wallet_idem_asked says */
     struct wallet_answer answer;
     struct wallet_refusal kept;
 

@@ -116,9 +116,9 @@ static void fill(struct wallet_job *j, struct wallet_post *p)
     j->tenant = keep(j, &at, p->tenant);
     j->key = keep(j, &at, p->key);
     j->corr_id = keep(j, &at, net_req_corr_id(p->rq));
-    struct bytes body = net_req_body(p->rq);
-    j->asked_n = body.n <= sizeof j->asked ? body.n : 0;
-    memcpy(j->asked, body.p, j->asked_n);
+    struct bytes asked = p->settles_hold ? bytes_of_str(p->hold.payee) : net_req_body(p->rq);
+    j->asked_n = asked.n <= sizeof j->asked ? asked.n : 0;
+    memcpy(j->asked, asked.p, j->asked_n);
     memcpy(j->txid, p->txid, sizeof j->txid);
     memcpy(j->idem_id, p->idem_id, sizeof j->idem_id);
     j->name = p->name;

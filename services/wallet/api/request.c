@@ -157,6 +157,24 @@ static void hold_read(struct wallet_read *r)
     wallet_post_free(p);
 }
 
+/* A replay is judged by what its operation knew: the hold may have left memory since, and the ledger may be away. */
+static bool settled_before(struct wallet_post *p)
+{
+    size_t index;
+    struct wallet_idem_entry *e = NULL;
+    bool known = false;
+    struct wallet_shard *s = wallet_shard_of(p->w, &p->name, &index);
+    rt_lock_take(&s->idem_lock);
+    if (wallet_idem_look(&s->idem, &p->name, &e) == WALLET_CLAIM_DONE) {
+        struct str receipt = str_of(e->receipt, e->n), payee = wallet_idem_asked(e);
+        if (!payee.n) /* read back from the ledger */
+            payee = wallet_side(receipt, e->sides.to, e->sides.to_n);
+        known = payee.n && take_hold(p, receipt, &e->sides) && copy(p, payee, &p->hold.payee);
+    }
+    rt_lock_release(&s->idem_lock);
+    return known;
+}
+
 static void find_hold(struct wallet_post *p)
 {
     char receipt[WALLET_BODY_MAX];
@@ -221,7 +239,7 @@ void wallet_post_body(struct wallet_post *p, void (*go)(struct wallet_post *p))
         return;
     }
     name_it(p);
-    if (p->settles_hold)
+    if (p->settles_hold && !settled_before(p))
         find_hold(p);
     else
         proceed(p);

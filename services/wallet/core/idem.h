@@ -51,7 +51,8 @@ struct wallet_idem_entry {
     char receipt[];
 };
 
-/* The body it was asked for with, when it is short enough to be kept: the same bytes again are the same request. */
+/* The body it was asked for with, when it is short enough to be kept: the same bytes again are the same request. Of what settles a
+ * hold, the hold's payee instead: who acts is not always in the receipt. */
 static inline struct str wallet_idem_asked(const struct wallet_idem_entry *e)
 {
     return str_of(e->receipt + e->n, e->asked_n);

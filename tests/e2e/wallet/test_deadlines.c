@@ -234,6 +234,52 @@ static void a_receipt_leaves_memory_after_idempotency_ttl_and_is_the_same_afterw
     free(a);
 }
 
+/* Who settled a hold asks again when the hold has left memory and the ledger is away: the receipt is here, and so is who may. */
+RT_UNCHECKED
+static void what_settled_a_hold_is_replayed_without_the_hold_and_without_the_ledger(void **state)
+{
+    (void)state;
+    static const char *const payee[] = {"account in acct:shop"}, *const payer[] = {"account in acct:alice"};
+    static const char *const how[] = {"capture", "release"};
+    char as_payee[4096], as_payer[4096], hold[2][256], path[2][32], body[2][300];
+    struct rig_answer *a = calloc(3, sizeof *a);
+    assert_non_null(a);
+    rig_narrow(&rig, payee, 1, as_payee);
+    rig_narrow(&rig, payer, 1, as_payer);
+    for (int i = 0; i < 2; i++) {
+        rig_post(&rig, "/v1/hold", i ? "h1" : "h0", &a[2],
+                 "{\"from\":\"acct:alice\",\"to\":\"acct:shop\",\"asset\":\"ron\",\"amount\":\"70\","
+                 "\"nonce\":%d}",
+                 i + 1);
+        assert_int_equal(a[2].status, 200);
+        rig_member(&a[2], "txid", hold[i]);
+    }
+    int64_t since = rig_now_ns(&rig);
+    rig_move_to(&rig, since, 20 * 3600 * 1000);
+    rig_await_ready(&rig, true);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof path[i], "/v1/%s", how[i]);
+        snprintf(body[i], sizeof body[i], "{\"hold\":\"%s\"%s}", hold[i], i ? "" : ",\"amount\":\"60\"");
+        rig_call(&rig, "POST", path[i], how[i], as_payee, body[i], &a[i]);
+        assert_int_equal(a[i].status, 200);
+    }
+    rig_move_to(&rig, since, 27 * 3600 * 1000);
+    rig_await_metric(&rig, "wallet_idem_evictions_total", "cause=\"ttl\"",
+                     3); /* the holds, and what funded them */
+    mem_ledger_read_fault(rig.ledger, MEM_DOWN);
+    mem_ledger_unit_fault(rig.ledger, MEM_DOWN, -1);
+    mem_ledger_ingest_fault(rig.ledger, MEM_DOWN, -1);
+    for (int i = 0; i < 2; i++) {
+        rig_call(&rig, "POST", path[i], how[i], as_payee, body[i], &a[2]);
+        assert_int_equal(a[2].status, 200);
+        assert_string_equal(a[2].body, a[i].body);
+        rig_call(&rig, "POST", path[i], how[i], as_payer, body[i], &a[2]);
+        assert_int_equal(a[2].status, 403);
+    }
+    mem_ledger_read_fault(rig.ledger, MEM_OK);
+    free(a);
+}
+
 /* The txid of the one operation in doubt. */
 RT_UNCHECKED
 static void doubted(struct rig_answer *a, char txid[256])
@@ -246,6 +292,158 @@ static void doubted(struct rig_answer *a, char txid[256])
     }
     assert_non_null(at);
     snprintf(txid, 256, "%.35s", at + strlen("\"txid\":\""));
+}
+
+/* A copy of it may lie in a socket until the ledger itself would refuse it: until then "not found" means nothing. */
+RT_UNCHECKED
+static void i5_what_is_not_found_is_in_doubt_until_the_ledger_would_refuse_it(void **state)
+{
+    (void)state;
+    struct raw_conn c;
+    mem_ledger_ingest_fault(rig.ledger, MEM_STALL, -1);
+    int64_t since = rig_now_ns(&rig);
+    rig_ask(&rig, &c, "POST", "/v1/issue", "lost",
+            "{\"to\":\"acct:alice\",\"asset\":\"ron\",\"amount\":\"5\"}");
+    rig_await_metric(&rig, "worker_inflight", "", 1);
+    for (int i = 1; i <= 2;
+         i++) { /* three tries of a second each, and pauses of 50 and 100 ms before the next */
+        rig_move_to(&rig, since, 1250 * i - 150);
+        rig_await_metric(&rig, "backoff_retries_total", "op=\"ingest\"", i);
+        rig_move_to(&rig, since, 1250 * i);
+        rig_await_metric(&rig, "worker_inflight", "", 1);
+    }
+    rig_move_to(&rig, since, 3600);
+    rig_await_metric(&rig, "upstream_calls_total", "op=\"unit\",outcome=\"answered\"", 1);
+    rig_move_to(&rig, since, 4450);
+    rig_await_metric(&rig, "wallet_in_doubt", "", 1);
+    assert_true(rig_metric(&rig, "wallet_ops_total", "op=\"issue\",outcome=\"not_committed\"") == 0);
+    rig_move_to(&rig, since, 8000);
+    rig_answered(&c, 503, "");
+    rig_await_metric(&rig, "wallet_ops_total", "op=\"issue\",outcome=\"not_committed\"", 1);
+}
+
+/* The first try may still arrive: the refusal of the second is kept until it cannot. */
+RT_UNCHECKED
+static void i5_a_refusal_is_not_told_while_an_earlier_try_is_open(void **state)
+{
+    (void)state;
+    struct raw_conn c;
+    char txid[256], path[300];
+    struct rig_answer *a = calloc(1, sizeof *a);
+    assert_non_null(a);
+    mem_ledger_ingest_fault(rig.ledger, MEM_STALL, 1);
+    int64_t since = rig_now_ns(&rig);
+    rig_ask(
+        &rig, &c, "POST", "/v1/transfer", "poor",
+        "{\"from\":\"acct:alice\",\"to\":\"acct:shop\",\"asset\":\"ron\",\"amount\":\"5000\",\"nonce\":1}");
+    rig_await_metric(&rig, "worker_inflight", "", 1);
+    rig_move_to(&rig, since, 1100);
+    rig_await_metric(&rig, "backoff_retries_total", "op=\"ingest\"", 1);
+    rig_move_to(&rig, since, 1200);
+    doubted(a, txid);
+    assert_silent(&c);
+    rig_move_to(&rig, since, 8000);
+    rig_answered(&c, 503, "outcome_pending");
+    rig_await_metric(&rig, "wallet_ops_total", "op=\"transfer\",outcome=\"not_committed\"", 1);
+    snprintf(path, sizeof path, "/v1/tx/%s", txid);
+    rig_get(&rig, path, a);
+    assert_int_equal(a->status, 404);
+    assert_non_null(strstr(a->body, "\"outcome\":\"not_committed\",\"code\":\"insufficient_funds\""));
+    free(a);
+}
+
+RT_UNCHECKED
+static void i6_what_was_never_sent_gives_its_daily_allowance_back(void **state)
+{
+    (void)state;
+    static const char *const ten[] = {"daily <= 10"};
+    static const char eight[] =
+        "{\"from\":\"acct:alice\",\"to\":\"acct:shop\",\"asset\":\"ron\",\"amount\":\"8\","
+        "\"nonce\":%d,\"lane\":%d}";
+    char token[4096], body[256], head[4600];
+    struct raw_conn first, behind;
+    struct rig_answer *a = calloc(1, sizeof *a);
+    assert_non_null(a);
+    rig_narrow(&rig, ten, 1, token);
+    mem_ledger_ingest_fault(rig.ledger, MEM_STALL, -1);
+    int64_t since = rig_now_ns(&rig);
+    snprintf(body, sizeof body, eight, 1, 0);
+    rig_ask(&rig, &first, "POST", "/v1/transfer", "first", body);
+    rig_await_metric(&rig, "worker_inflight", "", 1);
+    snprintf(body, sizeof body, eight, 2, 0);
+    raw_connect(&behind, (uint16_t)svc_port(rig.svc));
+    snprintf(
+        head, sizeof head,
+        "POST /v1/transfer HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: behind\r\n"
+        "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+        token, strlen(body), body);
+    raw_puts(&behind, head);
+    rig_await_metric(&rig, "wallet_unsettled", "", 2);
+    rig_move_to(&rig, since, 5500);
+    rig_answered(&first, 503, "outcome_pending");
+    rig_answered(&behind, 503, "\"code\":\"timeout\"");
+    mem_ledger_ingest_fault(rig.ledger, MEM_OK, 0);
+    rig_await_ready(&rig, true);
+    snprintf(body, sizeof body, eight, 1, 1);
+    rig_call(&rig, "POST", "/v1/transfer", "again", token, body, a);
+    assert_int_equal(a->status, 200);
+    snprintf(body, sizeof body, eight, 2, 1);
+    rig_call(&rig, "POST", "/v1/transfer", "too-much", token, body, a);
+    assert_int_equal(a->status, 403);
+    free(a);
+}
+
+RT_UNCHECKED
+static void i9_an_old_balance_is_shown_until_degraded_max_and_no_longer(void **state)
+{
+    (void)state;
+    static const char path[] = "/v1/balance?account=acct:alice&asset=ron";
+    struct rig_answer *a = calloc(1, sizeof *a);
+    char age[256];
+    assert_non_null(a);
+    rig_get(&rig, path, a);
+    assert_int_equal(a->status, 200);
+    mem_ledger_feed(rig.ledger, false);
+    mem_ledger_read_fault(rig.ledger, MEM_DOWN);
+    mem_ledger_account_fault(rig.ledger, MEM_DOWN, -1);
+    rig_await_ready(&rig, false);
+    int64_t since = rig_now_ns(&rig);
+    rig_move_to(&rig, since, 54000);
+    rig_get(&rig, path, a);
+    assert_int_equal(a->status, 200);
+    assert_non_null(strstr(a->body, "\"degraded\":true"));
+    assert_in_range(atoi(rig_member(a, "stale_ms", age)), 54000, 60000);
+    rig_move_to(&rig, since, 66000);
+    rig_get(&rig, path, a);
+    assert_int_equal(a->status, 503);
+    mem_ledger_read_fault(rig.ledger, MEM_OK);
+    free(a);
+}
+
+/* Nobody tells of it but the worker itself, and by the clock the remembered balance is as fresh as can be. */
+RT_UNCHECKED
+static void a_balance_after_ones_own_payment_is_never_the_remembered_one(void **state)
+{
+    (void)state;
+    struct rig_answer *a = calloc(1, sizeof *a);
+    char available[256];
+    assert_non_null(a);
+    mem_ledger_feed(rig.ledger, false);
+    for (int i = 1; i <= 3; i++) {
+        char key[16];
+        rig_get(&rig, "/v1/balance?account=acct:alice&asset=ron", a);
+        snprintf(key, sizeof key, "own-%d", i);
+        rig_post(&rig, "/v1/transfer", key, a,
+                 "{\"from\":\"acct:alice\",\"to\":\"acct:shop\",\"asset\":\"ron\",\"amount\":\"10\","
+                 "\"nonce\":%d}",
+                 i);
+        assert_int_equal(a->status, 200);
+        rig_get(&rig, "/v1/balance?account=acct:alice&asset=ron", a);
+        assert_int_equal(atoi(rig_member(a, "available", available)), 1000 - 10 * i);
+        rig_get(&rig, "/v1/balance?account=acct:shop&asset=ron", a);
+        assert_int_equal(atoi(rig_member(a, "available", available)), 10 * i);
+    }
+    free(a);
 }
 
 RT_UNCHECKED
@@ -327,6 +525,12 @@ int main(void)
         T(a_ledger_that_does_not_answer_is_asked_again_after_rpc_timeout),
         T(a_probe_that_is_not_answered_in_time_makes_it_unready),
         T(a_receipt_leaves_memory_after_idempotency_ttl_and_is_the_same_afterwards),
+        T(what_settled_a_hold_is_replayed_without_the_hold_and_without_the_ledger),
+        T(i6_what_was_never_sent_gives_its_daily_allowance_back),
+        T(i9_an_old_balance_is_shown_until_degraded_max_and_no_longer),
+        T(i5_what_is_not_found_is_in_doubt_until_the_ledger_would_refuse_it),
+        T(i5_a_refusal_is_not_told_while_an_earlier_try_is_open),
+        T(a_balance_after_ones_own_payment_is_never_the_remembered_one),
         T(that_it_failed_is_told_for_ten_minutes_and_only_to_who_may_see_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,6 +124,19 @@ RT_UNCHECKED static void more_than_256_open_operations_of_one_account_are_told_u
         raw_close(&c[i]);
 }
 
+RT_UNCHECKED static void what_has_ended_does_not_count_as_open(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 300; i++) { /* committed and refused by turns */
+        char key[16];
+        snprintf(key, sizeof key, "one-%d", i);
+        rig_post(&rig, i % 2 ? "/v1/burn" : "/v1/issue", key, &a,
+                 i % 2 ? "{\"from\":\"acct:alice\",\"asset\":\"ron\",\"amount\":\"100000\",\"nonce\":1}"
+                       : "{\"to\":\"acct:alice\",\"asset\":\"ron\",\"amount\":\"1\"}");
+        assert_int_equal(a.status, i % 2 ? 409 : 200);
+    }
+}
+
 RT_UNCHECKED static void more_requests_than_max_inflight_are_told_busy(void **state)
 {
     struct raw_conn c[2];
@@ -295,6 +308,7 @@ int main(void)
         T(one_more_than_may_wait_for_a_key_is_told_in_flight, open_one_waiter),
         T(an_operation_behind_one_that_is_open_is_told_so, open_plain),
         T(more_than_256_open_operations_of_one_account_are_told_unsettled, open_plain),
+        T(what_has_ended_does_not_count_as_open, open_plain),
         T(more_requests_than_max_inflight_are_told_busy, open_two_requests),
         T(a_full_read_queue_is_told_as_such, open_one_read),
         T(holds_end_with_their_time_and_give_no_more_than_they_hold, open_plain),
