@@ -324,12 +324,32 @@ static int run_prove(struct cmd_ctx *ctx, int argc, char **argv)
     return show(ctx, "/v1/tx/", argv[0], cmd_switch(ctx, "tlog") ? "/proof?format=tlog" : "/proof", NULL);
 }
 
-/* One line per change, until it is interrupted (or --count changes were seen). */
+static void print_change(struct cmd_ctx *ctx, const struct client_answer *a)
+{
+    size_t i;
+    json_t *row, *assets = json_object_get(a->json, "assets");
+    if (cmd_global(ctx)->json) {
+        client_print_raw(a);
+        return;
+    }
+    printf("%s  ", client_str(a->json, "as_of"));
+    json_array_foreach(assets, i, row)
+    {
+        const char *held = client_str(row, "held");
+        printf("%s%s %s", i ? ", " : "", client_str(row, "available"), client_str(row, "asset"));
+        if (strcmp(held, "0") != 0)
+            printf(" (and %s held)", held);
+    }
+    puts(json_array_size(assets) ? "" : "nothing");
+}
+
+/* One line per change, until it is interrupted (or --count changes were seen). A wallet that is away is waited for. */
 RT_BLOCKS
 static int run_watch(struct cmd_ctx *ctx, int argc, char **argv)
 {
     int64_t count = cmd_flag_int(ctx, "count", 0, 0, 1000000000);
     char *last = NULL;
+    bool away = false;
     (void)argc;
     for (int64_t seen = 0; count == 0 || seen < count;) {
         struct timespec pause = {.tv_sec = 1};
@@ -340,9 +360,12 @@ static int run_watch(struct cmd_ctx *ctx, int argc, char **argv)
             free(last);
             return client_finish(ctx, &a, status);
         }
+        if (status != CMD_OK && !away)
+            cmd_fail(ctx, status, "no balance to be had now; asking again every second");
+        away = status != CMD_OK;
         char *now = json_dumps(json_object_get(a.json, "assets"), JSON_COMPACT);
         if (status == CMD_OK && now && (!last || strcmp(last, now) != 0)) {
-            printf("%s %lld %s\n", client_str(a.json, "as_of"), client_int(a.json, "as_of_seq"), now);
+            print_change(ctx, &a);
             fflush(stdout);
             free(last);
             last = now;
