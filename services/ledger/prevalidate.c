@@ -98,10 +98,12 @@ static void judge_capability(struct ledger *l, struct ledger_job *job, struct le
     }
 }
 
-static void count_lookup(struct ledger *l, const char *result)
+enum lookup { LOOKUP_HOT, LOOKUP_FILTERED, LOOKUP_READ }; /* in the order of metrics.def */
+
+static void count_lookup(struct ledger *l, enum lookup result)
 {
     if (l->m[LEDGER_M_index_lookups] != NULL)
-        obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_index_lookups], result));
+        obs_counter_inc(obs_counter_nth(l->m[LEDGER_M_index_lookups], result));
 }
 
 /* A unit found in the index: the same one (duplicate), or another under its name (conflict). */
@@ -118,7 +120,7 @@ static void judge_known(struct ledger *l, struct ledger_job *job, struct ledger_
         }
         fp = read.record.fp;
         n = read.record.n;
-        count_lookup(l, "read");
+        count_lookup(l, LOOKUP_READ);
     }
     if (!sha256_eq(&fp, &u->p.fp)) {
         reject_unit(u, ERR_CONFLICT, NULL);
@@ -137,11 +139,11 @@ static void judge_index(struct ledger *l, struct ledger_job *job, struct ledger_
     struct ledger_found f;
     if (ledger_view_find_unit(job->view, u->p.idem_key, &f)) {
         if (f.young)
-            count_lookup(l, "hot");
+            count_lookup(l, LOOKUP_HOT);
         judge_known(l, job, u, &f);
         return;
     }
-    count_lookup(l, "filtered");
+    count_lookup(l, LOOKUP_FILTERED);
     for (uint32_t i = 0; i < u->u.n; i++) {
         if (!ledger_view_find_entry(job->view, u->p.entries[i].id_key, &f))
             continue;

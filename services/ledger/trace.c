@@ -18,10 +18,8 @@ void ledger_trace_stage(struct ledger *l, const struct ledger_job *job, const ch
     struct obs_span s;
     char cap[17];
     uint64_t seq = first_seq(job);
-    obs_span_begin(l->tracer, &job->trace, stage, &s);
-    int64_t took_ns = l->deps.clock->mono_ns(l->deps.clock->ctx) - began_ns;
-    s.start_mono_ns -= took_ns;
-    s.start_unix_ns -= took_ns;
+    struct obs_moment now = obs_tracer_now(l->tracer);
+    obs_span_begin_at(l->tracer, &job->trace, stage, &now, began_ns, &s);
     hex_encode(job->who.cap, 8, cap);
     obs_span_text(&s, "corr_id", str_from_c(job->corr_id));
     obs_span_text(&s, "kid", job->who.kid);
@@ -32,5 +30,5 @@ void ledger_trace_stage(struct ledger *l, const struct ledger_job *job, const ch
         obs_span_text(&s, "entry_id", job->units[0].u.entries[0].id);
     if (seq != 0)
         obs_span_u64(&s, "seq", seq);
-    obs_span_end(l->tracer, &s, err);
+    obs_span_end_at(l->tracer, &s, now.mono_ns, err);
 }

@@ -462,6 +462,7 @@ const struct svc_def wallet_svc = {
     .title = "svc-wallet",
     .summary = "money over HTTP: issue, transfer, burn, hold, capture, release, balances, receipts, proofs",
     .info_from_status = 400,
+    .spans_max = 4096, /* seven each: a second at full load, one in a hundred, is more than a thousand */
     .port_offset = 20,
     .config = &config_table,
     .topology = wallet_topology,

@@ -321,6 +321,17 @@ void json_raw(struct json_w *w, struct str json)
     buf_put_str(w->buf, json);
 }
 
+char *json_raw_begin(struct json_w *w, size_t max)
+{
+    before_value(w);
+    return (char *)buf_reserve(w->buf, max);
+}
+
+void json_raw_end(struct json_w *w, size_t n)
+{
+    buf_commit(w->buf, n);
+}
+
 void json_put_str(struct json_w *w, const char *name, struct str s)
 {
     json_key(w, name);

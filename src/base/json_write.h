@@ -59,6 +59,9 @@ void json_base64(struct json_w *w, struct bytes b);       /* standard, padded */
 void json_uuid(struct json_w *w, const struct uuid *u);
 void json_time_ms(struct json_w *w, int64_t wall_ms); /* RFC 3339 */
 void json_raw(struct json_w *w, struct str json);     /* already JSON: exactly one value */
+/* The same, written in place: room for max bytes, or NULL with the buffer's error set; then how many it took. */
+char *json_raw_begin(struct json_w *w, size_t max);
+void json_raw_end(struct json_w *w, size_t n);
 
 /* Key and value in one go. */
 void json_put_str(struct json_w *w, const char *name, struct str s);

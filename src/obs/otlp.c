@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/hex.h"
+#include "base/json_plain.h"
 #include "base/str.h"
 #include "obs/span.h"
 
@@ -82,6 +83,14 @@ static char *write_text(char *at, const char *text)
 {
     struct json_w w;
     struct buf b;
+    size_t n = strlen(text);
+    const uint8_t *p = (const uint8_t *)text;
+    if (json_plain_end(p, p + n) == p + n) { /* most are ids and words of ours */
+        *at++ = '"';
+        memcpy(at, text, n);
+        at[n] = '"';
+        return at + n + 1;
+    }
     buf_init_fixed(&b, at, 6 * OBS_ATTR_TEXT_MAX);
     json_w_init(&w, &b);
     json_cstr(&w, text);
@@ -101,7 +110,9 @@ static char *write_attr(char *at, const struct obs_attr *a)
 void obs_otlp_span(struct json_w *w, const struct obs_span *s)
 {
     static const uint8_t zero[8];
-    char text[SPAN_MAX_CHARS], *at = text;
+    char *text = json_raw_begin(w, SPAN_MAX_CHARS), *at = text;
+    if (!text)
+        return;
     at = write_hex(PUT(at, "{\"traceId\":\""), s->self.trace_id, sizeof s->self.trace_id);
     at = write_hex(PUT(at, "\",\"spanId\":\""), s->self.span_id, sizeof s->self.span_id);
     if (memcmp(s->parent_id, zero, sizeof zero) != 0)
@@ -120,7 +131,7 @@ void obs_otlp_span(struct json_w *w, const struct obs_span *s)
         at = PUT(at, "],\"status\":{\"code\":1}}");
     else
         at = PUT(write_name(PUT(at, "],\"status\":{\"code\":2,\"message\":\""), err_code(s->err)), "\"}}");
-    json_raw(w, str_of(text, (size_t)(at - text)));
+    json_raw_end(w, (size_t)(at - text));
 }
 
 void obs_otlp_end(struct json_w *w)

@@ -14,9 +14,12 @@
 
 enum { TRACER_MAGIC = 0x54524143, CACHE_LINE = 64 };
 
+/*
+ * A lap is a multiple of the number of cells, so that all cells begin with zero: memory that no span ever reached is never touched.
+ */
 struct cell {
     _Atomic size_t
-        turn; /* i: free for write i; i + 1: holds write i. release after the copy, acquire before it */
+        turn; /* lap: free for this lap's write; lap + 1: holds it. release after the copy, acquire before it */
     struct obs_span span;
 };
 
@@ -114,8 +117,6 @@ enum err obs_tracer_create(const struct obs_tracer_config *cfg, struct obs_trace
     t->seed = cfg->seed;
     t->mask = cap - 1;
     t->cell = cell;
-    for (size_t i = 0; i < cap; i++)
-        atomic_store_explicit(&cell[i].turn, i, memory_order_relaxed);
     *out = t;
     return ERR_OK;
 }
@@ -141,21 +142,26 @@ void obs_tracer_sample_all(struct obs_tracer *t, bool on)
 }
 
 /* Ids need to be unique, not secret: one generator per thread, seeded by the kernel (or by the test). */
+static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
+    struct rng rng;
+    struct obs_tracer *seeded_for;
+    bool seeded;
+} ids; /* initial-exec: a request that is not sampled does little else than look here */
+
+static __attribute__((noinline, cold)) void seed_ids(struct obs_tracer *t)
+{
+    uint64_t seed = t && t->seed ? t->seed + atomic_fetch_add_explicit(&t->threads, 1, memory_order_relaxed)
+                                 : rng_secure_u64();
+    rng_seed(&ids.rng, seed);
+    ids.seeded = true;
+    ids.seeded_for = t;
+}
+
 static struct rng *thread_rng(struct obs_tracer *t)
 {
-    static _Thread_local struct rng rng;
-    static _Thread_local struct obs_tracer *seeded_for;
-    static _Thread_local bool seeded;
-    bool reseed = t && t->seed && seeded_for != t;
-    if (!seeded || reseed) {
-        uint64_t seed = t && t->seed
-                            ? t->seed + atomic_fetch_add_explicit(&t->threads, 1, memory_order_relaxed)
-                            : rng_secure_u64();
-        rng_seed(&rng, seed);
-        seeded = true;
-        seeded_for = t;
-    }
-    return &rng;
+    if (!ids.seeded || (t && t->seed && ids.seeded_for != t))
+        seed_ids(t);
+    return &ids.rng;
 }
 
 /* Eight bytes of an id, never all zero. */
@@ -195,8 +201,9 @@ bool obs_tracer_draw(struct obs_tracer *t, const struct obs_trace *parent)
     return has_trace(parent) ? parent->sampled : bits_sampled(t, rng_u64(thread_rng(t)));
 }
 
-void obs_span_begin(struct obs_tracer *t, const struct obs_trace *parent, const char *name,
-                    struct obs_span *out)
+/* All of a new span but when it began. */
+static void name_span(struct obs_tracer *t, const struct obs_trace *parent, const char *name,
+                      struct obs_span *out)
 {
     struct rng *r = thread_rng(t);
     out->name = name;
@@ -218,10 +225,30 @@ void obs_span_begin(struct obs_tracer *t, const struct obs_trace *parent, const 
         out->self.sampled = false;
     else if (atomic_load_explicit(&t->all, memory_order_relaxed))
         out->self.sampled = true;
-    if (out->self.sampled) {
-        out->start_mono_ns = clock_mono_ns(t->clock);
-        out->start_unix_ns = clock_wall_ms(t->clock) * 1000000;
-    }
+}
+
+struct obs_moment obs_tracer_now(const struct obs_tracer *t)
+{
+    return (struct obs_moment){clock_mono_ns(t->clock), clock_wall_ms(t->clock) * 1000000};
+}
+
+void obs_span_begin(struct obs_tracer *t, const struct obs_trace *parent, const char *name,
+                    struct obs_span *out)
+{
+    name_span(t, parent, name, out);
+    if (!out->self.sampled)
+        return;
+    struct obs_moment now = obs_tracer_now(t);
+    out->start_mono_ns = now.mono_ns;
+    out->start_unix_ns = now.unix_ns;
+}
+
+void obs_span_begin_at(struct obs_tracer *t, const struct obs_trace *parent, const char *name,
+                       const struct obs_moment *now, int64_t mono_ns, struct obs_span *out)
+{
+    name_span(t, parent, name, out);
+    out->start_mono_ns = mono_ns;
+    out->start_unix_ns = now->unix_ns - (now->mono_ns - mono_ns);
 }
 
 static struct obs_attr *next_attr(struct obs_span *s, const char *key)
@@ -266,15 +293,15 @@ static bool enqueue(struct obs_tracer *t, const struct obs_span *s)
     size_t at = atomic_load_explicit(&t->tail, memory_order_relaxed);
     for (;;) {
         struct cell *c = &t->cell[at & t->mask];
-        size_t turn = atomic_load_explicit(&c->turn, memory_order_acquire);
-        if (turn == at) {
+        size_t turn = atomic_load_explicit(&c->turn, memory_order_acquire), lap = at & ~t->mask;
+        if (turn == lap) {
             if (atomic_compare_exchange_weak_explicit(&t->tail, &at, at + 1, memory_order_relaxed,
                                                       memory_order_relaxed)) {
                 copy_span(&c->span, s);
-                atomic_store_explicit(&c->turn, at + 1, memory_order_release);
+                atomic_store_explicit(&c->turn, lap + 1, memory_order_release);
                 return true;
             }
-        } else if (turn < at) {
+        } else if (turn < lap) {
             return false; /* still holds a span of the previous lap: full */
         } else {
             at = atomic_load_explicit(&t->tail, memory_order_relaxed);
@@ -284,10 +311,16 @@ static bool enqueue(struct obs_tracer *t, const struct obs_span *s)
 
 void obs_span_end(struct obs_tracer *t, struct obs_span *s, enum err err)
 {
+    if (t && s->self.sampled)
+        obs_span_end_at(t, s, clock_mono_ns(t->clock), err);
+}
+
+void obs_span_end_at(struct obs_tracer *t, struct obs_span *s, int64_t mono_ns, enum err err)
+{
     if (!t || !s->self.sampled)
         return;
     s->err = err;
-    s->end_unix_ns = s->start_unix_ns + (clock_mono_ns(t->clock) - s->start_mono_ns);
+    s->end_unix_ns = s->start_unix_ns + (mono_ns - s->start_mono_ns);
     atomic_fetch_add_explicit(&t->queued, 1, memory_order_relaxed);
     if (!enqueue(t, s))
         atomic_fetch_add_explicit(&t->lost, 1, memory_order_relaxed);
@@ -300,15 +333,15 @@ size_t obs_tracer_take(struct obs_tracer *t, struct obs_span *out, size_t max)
     size_t at = atomic_load_explicit(&t->head, memory_order_relaxed);
     while (n < max) {
         struct cell *c = &t->cell[at & t->mask];
-        size_t turn = atomic_load_explicit(&c->turn, memory_order_acquire);
-        if (turn == at + 1) {
+        size_t turn = atomic_load_explicit(&c->turn, memory_order_acquire), lap = at & ~t->mask;
+        if (turn == lap + 1) {
             if (atomic_compare_exchange_weak_explicit(&t->head, &at, at + 1, memory_order_relaxed,
                                                       memory_order_relaxed)) {
                 copy_span(&out[n++], &c->span);
-                atomic_store_explicit(&c->turn, at + t->mask + 1, memory_order_release);
+                atomic_store_explicit(&c->turn, lap + t->mask + 1, memory_order_release);
                 at++;
             }
-        } else if (turn <= at) {
+        } else if (turn <= lap) {
             break; /* not written yet */
         } else {
             at = atomic_load_explicit(&t->head, memory_order_relaxed);

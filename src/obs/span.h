@@ -82,6 +82,18 @@ void obs_span_text(struct obs_span *s, const char *key,
 void obs_span_u64(struct obs_span *s, const char *key, uint64_t value);
 void obs_span_end(struct obs_tracer *t, struct obs_span *s, enum err err);
 
+/*
+ * Spans that are over when they are written, between readings of the tracer's monotonic clock that were noted on the way: both
+ * clocks are read once for all of them.
+ */
+struct obs_moment {
+    int64_t mono_ns, unix_ns;
+};
+struct obs_moment obs_tracer_now(const struct obs_tracer *t);
+void obs_span_begin_at(struct obs_tracer *t, const struct obs_trace *parent, const char *name,
+                       const struct obs_moment *now, int64_t mono_ns, struct obs_span *out);
+void obs_span_end_at(struct obs_tracer *t, struct obs_span *s, int64_t mono_ns, enum err err);
+
 size_t obs_tracer_take(struct obs_tracer *t, struct obs_span *out, size_t max); /* how many were there */
 uint64_t obs_tracer_lost(const struct obs_tracer *t);
 uint64_t

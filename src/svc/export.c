@@ -7,7 +7,7 @@
 #include "svc/version.h"
 
 enum {
-    POST_BYTES = 256 * 1024, /* a request is full when it holds this much */
+    POST_BYTES = 512 * 1024, /* a request is full when it holds this much */
     POST_BYTES_MAX = 2 * POST_BYTES,
     POST_MS = 1000
 };
@@ -18,8 +18,9 @@ static void posted(void *arg, enum err e, const struct net_http_response *r)
 }
 
 /* False: nothing was waiting. */
-static bool next_request(struct svc *s, struct buf *body)
+static bool next_request(struct svc *s)
 {
+    struct buf *body = &s->export_body;
     struct obs_span span;
     struct json_w w;
     if (obs_tracer_take(s->tracer, &span, 1) == 0)
@@ -37,19 +38,18 @@ void svc_export_traces(struct svc *s)
 {
     static const char *const headers[] = {"Content-Type: application/json", NULL};
     const char *endpoint = svc_common(s)->otlp_endpoint;
-    struct buf body;
     if (!*endpoint || (!s->collector && net_http_session_open(NULL, &s->collector) != ERR_OK))
         return;
-    buf_init(&body, POST_BYTES_MAX);
-    for (bool ok = true; ok && next_request(s, &body);) {
+    if (!s->export_body.max)
+        buf_init(&s->export_body, POST_BYTES_MAX);
+    for (bool ok = true; ok && next_request(s);) {
         struct net_http_request rq = {.method = "POST",
                                       .url = endpoint,
                                       .headers = headers,
-                                      .body = buf_bytes(&body),
+                                      .body = buf_bytes(&s->export_body),
                                       .by = deadline_in_ms(POST_MS)};
         /* Traces may be lost: the next second brings others. */
         if (net_http_session_send(s->collector, &rq, posted, &ok) != ERR_OK)
             ok = false;
     }
-    buf_fini(&body);
 }

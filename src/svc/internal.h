@@ -78,7 +78,8 @@ struct svc {
     struct obs_health *health;
     struct obs_tracer *tracer;
     struct net_http_session
-        *collector; /* the exporting task's; NULL until there was something to send to */
+        *collector;         /* the exporting task's; NULL until there was something to send to */
+    struct buf export_body; /* its last request: as large as the next one will be */
     struct auth *auth;
     struct net_tls *tls;
     struct net_server *server;

@@ -90,10 +90,11 @@ static enum err open_observability(struct svc *s, int log_fd)
     if (e == ERR_OK)
         e = obs_health_create(s->clock, &s->health);
     if (e == ERR_OK)
-        e = obs_tracer_create(&(struct obs_tracer_config){.clock = s->clock,
-                                                          .capacity = 1024,
-                                                          .sample_ppm = (unsigned)(c->otlp_sample * 1e6)},
-                              &s->tracer);
+        e = obs_tracer_create(
+            &(struct obs_tracer_config){.clock = s->clock,
+                                        .capacity = s->def->spans_max ? s->def->spans_max : 1024,
+                                        .sample_ppm = (unsigned)(c->otlp_sample * 1e6)},
+            &s->tracer);
     if (e != ERR_OK) {
         svc__set_error("%s: cannot set up metrics and logs (%s)", s->def->name, err_title(e));
         return e;
@@ -367,6 +368,7 @@ void svc_close(struct svc *s)
     if (s->own_disk && s->disk != store_disk_real())
         store_disk_destroy(s->disk);
     net_http_session_close(s->collector);
+    buf_fini(&s->export_body);
     obs_tracer_destroy(s->tracer);
     obs_health_destroy(s->health);
     obs_log_destroy(s->log);

@@ -108,9 +108,10 @@ struct svc_def {
     const char *name;  /* "ledger": configuration section, data folder, socket names, `service` label */
     const char *title; /* "ron-ledger": the audience its capabilities name */
     const char *summary;
-    int info_from_status;            /* requests answered so or above are logged at info; 0: 500 */
-    int port_offset;                 /* API port = base_port + port_offset */
-    int oap_port_offset;             /* 0: no OAP listener */
+    size_t spans_max;     /* that may wait for the exporter, which comes once a second; 0: 1024 */
+    int info_from_status; /* requests answered so or above are logged at info; 0: 500 */
+    int port_offset;      /* API port = base_port + port_offset */
+    int oap_port_offset;  /* 0: no OAP listener */
     const struct conf_table *config; /* its config.def begins with svc/config.def */
     void (*topology)(const void *config, struct rt_topology *out); /* fills from topology.def */
     const char

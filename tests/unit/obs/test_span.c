@@ -138,6 +138,29 @@ static void a_draw_is_what_a_span_would_be(void **state)
     obs_tracer_destroy(t);
 }
 
+static void a_span_that_is_over_lies_between_the_times_that_were_noted(void **state)
+{
+    (void)state;
+    struct clock_manual c;
+    struct obs_tracer *t = make(&c, 4, 1000000);
+    struct obs_trace root = {.trace_id = {1}, .span_id = {1}, .sampled = true}, left = root;
+    struct obs_span s, out[2];
+    int64_t began = clock_mono_ns(&c.clock), wall_ns = clock_wall_ms(&c.clock) * 1000000;
+    clock_manual_advance_ms(&c, 70);
+    struct obs_moment now = obs_tracer_now(t);
+    obs_span_begin_at(t, &root, "part", &now, began + 10000000, &s);
+    clock_manual_advance_ms(&c, 1000); /* what it is written by does not count */
+    obs_span_end_at(t, &s, began + 30000000, ERR_TIMEOUT);
+    left.sampled = false;
+    obs_span_begin_at(t, &left, "part", &now, began, &s);
+    obs_span_end_at(t, &s, began, ERR_OK);
+    assert_int_equal(obs_tracer_take(t, out, 2), 1);
+    assert_true(out[0].start_unix_ns == wall_ns + 10000000 && out[0].end_unix_ns == wall_ns + 30000000);
+    assert_memory_equal(out[0].parent_id, root.span_id, 8);
+    assert_int_equal(out[0].err, ERR_TIMEOUT);
+    obs_tracer_destroy(t);
+}
+
 static void a_full_queue_loses_spans_and_counts_them(void **state)
 {
     (void)state;
@@ -280,6 +303,7 @@ int main(void)
         cmocka_unit_test(the_share_that_is_sampled_can_change_while_it_runs),
         cmocka_unit_test(a_child_keeps_the_trace_and_the_callers_decision),
         cmocka_unit_test(a_draw_is_what_a_span_would_be),
+        cmocka_unit_test(a_span_that_is_over_lies_between_the_times_that_were_noted),
         cmocka_unit_test(a_full_queue_loses_spans_and_counts_them),
         cmocka_unit_test(otlp_json_has_the_shape_a_collector_expects),
         cmocka_unit_test(the_largest_span_is_still_json),
