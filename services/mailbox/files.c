@@ -165,27 +165,45 @@ enum err mailbox_files_clean(struct mailbox *mb, const char *dir)
     return store_file_replace(svc_disk(mb->svc), path, bytes_of(p, sizeof p));
 }
 
-enum err mailbox_files_check_clean(struct mailbox *mb, const char *dir)
+enum err mailbox_files_last_groups(struct store_disk *disk, const char *dir,
+                                   struct mailbox_last_groups *out)
 {
     char path[STORE_PATH_MAX];
     struct buf b;
     store_path_join(path, dir, "CLEAN");
-    enum err e = slurp(svc_disk(mb->svc), path, &b);
-    if (e == ERR_NOT_FOUND) {
-        buf_fini(&b);
-        return ERR_OK;
-    }
-    if (e == ERR_OK && sealed(buf_bytes(&b), CLEAN_BYTES, "RONCLEA1") && le32_get(b.p + 8) == mb->shards) {
-        for (uint16_t i = 0; i < mb->shards; i++) {
-            if (mb->lanes[i].log.next_group - 1 <
-                le64_get(b.p + 12 + i * 8)) { /* the journal ends before the orderly stop */
-                atomic_store(&mb->lanes[i].readonly, true);
-                mailbox_shard_failed(&mb->lanes[i].shard);
-                obs_log(svc_log(mb->svc), OBS_ERROR, "journal.corrupt", OBS_U64("shard", i),
-                        OBS_STR("why", "shorter than the last orderly stop says"), OBS_END);
-            }
-        }
+    enum err e = slurp(disk, path, &b);
+    if (e == ERR_OK && !sealed(buf_bytes(&b), CLEAN_BYTES, "RONCLEA1"))
+        e = ERR_CORRUPT;
+    if (e == ERR_OK) {
+        out->shards = le32_get(b.p + 8);
+        for (size_t i = 0; i < MAILBOX_SHARDS_MAX; i++)
+            out->group[i] = le64_get(b.p + 12 + i * 8);
     }
     buf_fini(&b);
-    return e == ERR_OK ? store_file_remove(svc_disk(mb->svc), path) : e;
+    return e;
+}
+
+enum err mailbox_files_check_clean(struct mailbox *mb, const char *dir)
+{
+    char path[STORE_PATH_MAX];
+    struct mailbox_last_groups last;
+    bool shorter = false;
+    enum err e = mailbox_files_last_groups(svc_disk(mb->svc), dir, &last);
+    if (e == ERR_NOT_FOUND)
+        return ERR_OK;
+    if (e == ERR_CORRUPT)
+        obs_log(svc_log(mb->svc), OBS_WARN, "clean_unreadable", OBS_END);
+    for (uint16_t i = 0; e == ERR_OK && last.shards == mb->shards && i < mb->shards; i++) {
+        if (mb->lanes[i].log.next_group - 1 >= last.group[i])
+            continue;
+        shorter = true; /* the journal ends before the orderly stop */
+        atomic_store(&mb->lanes[i].readonly, true);
+        mailbox_shard_failed(&mb->lanes[i].shard);
+        obs_log(svc_log(mb->svc), OBS_ERROR, "journal.corrupt", OBS_U64("shard", i),
+                OBS_STR("why", "shorter than the last orderly stop says"), OBS_END);
+    }
+    if (shorter || (e != ERR_OK && e != ERR_CORRUPT))
+        return e; /* kept until the shard is repaired: the next start must find it out again */
+    store_path_join(path, dir, "CLEAN");
+    return store_file_remove(svc_disk(mb->svc), path);
 }

@@ -144,7 +144,7 @@ struct mailbox_layout mailbox_layout_in(uint64_t bytes, const struct mailbox_con
 
 /* files.c: META, routing, CLEAN */
 NODISCARD enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint16_t want_shards) RT_BLOCKS;
-/* Compares the journals with CLEAN (a shorter one makes its shard read-only), then removes it. */
+/* Compares the journals with CLEAN, then removes it; a shorter one makes its shard read-only, and CLEAN stays until that is repaired. */
 NODISCARD enum err mailbox_files_check_clean(struct mailbox *mb, const char *dir) RT_BLOCKS;
 NODISCARD enum err mailbox_files_clean(struct mailbox *mb, const char *dir) RT_BLOCKS;
 /* Segments keep the size the first ones were made with: that, if there are segments and none has the wanted one. */

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "services/mailbox/log.h"
+#include "services/mailbox/routing.h"
 #include "store/file_replace.h"
 
 enum { ALIGN = 4096 };
@@ -219,6 +220,18 @@ static enum err make_shard(struct mailbox_repair *r, struct mailbox_shard **out,
                : ERR_NO_MEMORY;
 }
 
+/* What is missing at the end leaves no trace in the files; the last orderly stop may know of it. */
+static void miss_the_end(struct mailbox_repair *r) RT_BLOCKS
+{
+    struct mailbox_last_groups last;
+    uint64_t next = r->next_group ? r->next_group : 1;
+    if (mailbox_files_last_groups(r->cfg.disk, r->cfg.dir, &last) != ERR_OK ||
+        last.group[r->cfg.shard] < next)
+        return;
+    mailbox_salvage_lost(r->shard);
+    r->report.bad_frames += (uint32_t)(last.group[r->cfg.shard] + 1 - next);
+}
+
 enum err mailbox_repair_open(const struct mailbox_repair_config *cfg, struct mailbox_repair **out,
                              struct mailbox_repair_report *out_report)
 {
@@ -243,6 +256,8 @@ enum err mailbox_repair_open(const struct mailbox_repair_config *cfg, struct mai
         mailbox_salvage_begin(r->shard);
         e = take_all(r);
     }
+    if (e == ERR_OK)
+        miss_the_end(r);
     if (e == ERR_OK) {
         r->report.topics_harmed = mailbox_salvage_harmed(r->shard, r->report.bad_frames,
                                                          cfg->tell ? cfg->tell : tell_nobody, cfg->ctx);

@@ -37,4 +37,12 @@ NODISCARD enum err mailbox_routing_settle(struct store_disk *d, const char *dir,
 NODISCARD enum err mailbox_routing_save(struct store_disk *d, const char *dir,
                                         const struct mailbox_routing *r) RT_BLOCKS;
 
+/* files.c: what CLEAN says, the last group of each journal at an orderly stop. ERR_NOT_FOUND, ERR_CORRUPT. */
+struct mailbox_last_groups {
+    uint32_t shards;
+    uint64_t group[MAILBOX_SHARDS_MAX];
+};
+NODISCARD enum err mailbox_files_last_groups(struct store_disk *disk, const char *dir,
+                                             struct mailbox_last_groups *out) RT_BLOCKS;
+
 #endif
