@@ -99,7 +99,10 @@ static void miss(struct edge *e, struct net_req *rq, bool mounted)
     if (edge_config(e)->mode == EDGE_LIVE && !mounted)
         edge_refuse(e, rq, ERR_NOT_ALLOWED, EDGE_R_NOT_ALLOWED, "no pack and no route has this name");
     else
-        edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE, "there is no such asset");
+        edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE,
+                    mounted || edge_config(e)->mode == EDGE_LIVE
+                        ? "there is no such asset"
+                        : "there is no such asset, and nothing is fetched: edge.mode is offline");
 }
 
 static void from_store(struct edge *e, struct net_req *rq, struct str name, struct str path,
