@@ -77,8 +77,8 @@ drill-wallet: build   ## memory of a wallet with full caches under load, for DRI
 drill-rewarder:       ## kill -9 the rewarder and the ledger KILLS times (1000), EPOCHS (20 million) random epochs against the slow reference
 	@tools/build release
 	@KILLS=$(or $(KILLS),1000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/rewarder/kill.test
-	@ninja -C build/release t.prop.rewarder.allocation
-	@RON_EPOCHS=$(or $(EPOCHS),20000000) $(if $(SEED),RON_SEED=$(SEED)) build/release/t.prop.rewarder.allocation
+	@tools/build debug t.prop.rewarder.allocation
+	@RON_EPOCHS=$(or $(EPOCHS),20000000) $(if $(SEED),RON_SEED=$(SEED)) build/debug/t.prop.rewarder.allocation
 
 soak:                 ## everything under mixed load for SOAK_SECONDS (86400): memory, descriptors and threads stay flat
 	@tools/build release

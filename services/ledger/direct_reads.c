@@ -413,6 +413,7 @@ void ledger_direct__head(struct ledger_client *c, struct deadline by, ledger_hea
     obs_health_read(svc_health(d->s->svc), &view);
     struct ledger_head_reply reply = {.a = ledger_direct__answered,
                                       .ready = view.ready && !svc_draining(d->s->svc),
+                                      .safe_mode = ledger_safe_cause(d->s->l) != CAUSE_NONE,
                                       .head_seq = head.seq,
                                       .group_no = head.group_no,
                                       .ledger_ms = atomic_load(&d->s->l->ledger_ms),

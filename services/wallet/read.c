@@ -101,7 +101,7 @@ static bool ask_again(struct wallet_read_item *it, enum wallet_call call, const 
 {
     struct wallet *w = it->w;
     const struct wallet_config *cfg = wallet_config(w);
-    if (!may_be_answered_later(a) || ++it->tries >= cfg->retry_max_tries || wallet_shed(w))
+    if (!may_be_answered_later(a) || ++it->tries >= cfg->retry_max_tries || wallet_cannot_read(w))
         return false;
     int64_t pause_ms = wallet_retry_pause_ms(cfg, it->tries);
     if (pause_ms < (int64_t)a->retry_after_s * 1000)

@@ -44,10 +44,16 @@ const char *wallet_shed(struct wallet *w)
     if (atomic_load_explicit(&w->forked, memory_order_relaxed))
         return "fork";
     if (!atomic_load_explicit(&w->ledger_up, memory_order_relaxed))
-        return "down";
+        return atomic_load_explicit(&w->ledger_safe_mode, memory_order_relaxed) ? "safe_mode" : "down";
     if (rt_breaker_state(&w->breaker, wallet_now_ns(w)) != RT_BREAKER_CLOSED)
         return "breaker";
     return NULL;
+}
+
+bool wallet_cannot_read(struct wallet *w)
+{
+    return wallet_shed(w) && (atomic_load_explicit(&w->forked, memory_order_relaxed) ||
+                              !atomic_load_explicit(&w->ledger_safe_mode, memory_order_relaxed));
 }
 
 /* ---- calls ---- */

@@ -181,6 +181,7 @@ struct wallet {
     _Atomic uint64_t head_seq, acked_seq;
     _Atomic unsigned probe_bad, probe_good;
     atomic_bool forked, ledger_up;
+    atomic_bool ledger_safe_mode; /* by its last answer, if it gave one */
     struct rt_lock roots_lock;
     struct wallet_roots roots;
 
@@ -204,8 +205,10 @@ static inline const struct wallet_config *wallet_config(const struct wallet *w)
     return svc_config(w->svc);
 }
 
-/* Whether the ledger can be written to now; NULL, or the reason why not (a literal: down, breaker, fork). */
+/* Whether the ledger can be written to now; NULL, or the reason why not (a literal: down, safe_mode, breaker, fork). */
 const char *wallet_shed(struct wallet *w);
+/* Whether it need not be asked either: one in safe mode answers. */
+bool wallet_cannot_read(struct wallet *w);
 
 /* Before the next try of a call that failed `tries` times; the jitter comes on top. */
 int64_t wallet_retry_pause_ms(const struct wallet_config *cfg, uint64_t tries);

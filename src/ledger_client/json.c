@@ -505,13 +505,14 @@ enum err ledger_json_consistency(struct bytes body, struct arena *a, struct ledg
 }
 
 struct in_ready {
-    bool ready;
+    bool ready, safe_mode;
     uint64_t head_seq, group_no, ledger_ms;
     struct sha256 root;
     struct str role;
 };
 static const struct json_field ready_fields[] = {
     JSON_REQ(struct in_ready, ready, JSON_KIND_BOOL),
+    JSON_DEF(struct in_ready, safe_mode, JSON_KIND_BOOL),
     JSON_REQ(struct in_ready, head_seq, JSON_KIND_U64),
     JSON_DEF(struct in_ready, group_no, JSON_KIND_U64),
     JSON_REQ(struct in_ready, ledger_ms, JSON_KIND_U64),
@@ -527,6 +528,7 @@ enum err ledger_json_ready(struct bytes body, struct arena *a, struct ledger_hea
     if (err != ERR_OK)
         return err;
     out->ready = in.ready;
+    out->safe_mode = in.safe_mode;
     out->follows = str_eq_c(in.role, "standby") || str_eq_c(in.role, "fenced");
     out->head_seq = in.head_seq;
     out->group_no = in.group_no;

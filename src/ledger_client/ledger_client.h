@@ -196,7 +196,8 @@ struct ledger_proof_reply {
 struct ledger_head_reply {
     struct ledger_answer a;
     bool ready;
-    bool follows; /* a copy that does not write: it may be behind what the writer has answered */
+    bool follows;   /* a copy that does not write: it may be behind what the writer has answered */
+    bool safe_mode; /* it answers whatever it is asked, and writes nothing */
     uint64_t head_seq, group_no, ledger_ms;
     struct sha256 root;
 };

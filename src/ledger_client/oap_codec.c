@@ -322,6 +322,7 @@ enum err ledger_oap_head(struct bytes in, struct arena *a, struct ledger_head_re
         return ERR_CORRUPT;
     out->ready = m->ready;
     out->follows = m->follows;
+    out->safe_mode = m->safe_mode;
     out->head_seq = m->tree_size;
     out->group_no = m->group_no;
     out->ledger_ms = m->ledger_ms;

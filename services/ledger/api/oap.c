@@ -536,6 +536,7 @@ static void run_head(struct ledger_service *s, struct ledger_read *read) RT_BLOC
     out.ready = ready;
     enum ledger_role role = ledger_replica_role(s->l);
     out.follows = role == ROLE_STANDBY || role == ROLE_FENCED;
+    out.safe_mode = ledger_safe_cause(s->l) != CAUSE_NONE;
     ledger_oap__reply(r->rq, &out.base);
     auth_cap_release(cap);
 }

@@ -118,13 +118,19 @@ enum err wallet_api_query(struct wallet *w, struct net_req *rq, const char *cons
 
 void wallet_api_down(struct wallet *w, struct net_req *rq, enum err e)
 {
-    const char *why = wallet_shed(w);
+    const char *why = wallet_cannot_read(w) ? wallet_shed(w) : NULL;
     if (e == ERR_BUSY)
         wallet_refuse_details(w, rq, ERR_UNAVAILABLE, "the ledger is busy",
                               "{\"svc\":\"ledger\",\"reason\":\"busy\"}");
     else
         wallet_refuse_details(w, rq, ERR_UNAVAILABLE, "the ledger cannot be reached",
                               "{\"svc\":\"ledger\",\"reason\":\"%s\"}", why ? why : "down");
+}
+
+void wallet_api_shed(struct wallet *w, struct net_req *rq, const char *why)
+{
+    wallet_refuse_details(w, rq, ERR_UNAVAILABLE, "the ledger cannot be written to now",
+                          "{\"svc\":\"ledger\",\"reason\":\"%s\"}", why);
 }
 
 enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receipt[WALLET_BODY_MAX],

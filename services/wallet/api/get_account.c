@@ -194,7 +194,7 @@ static void ask(struct wallet_wish *q)
     body_init(q, &body, small);
     if (serve(q, false, false, &body, &seen) == SERVED)
         reply(q, &body, &seen, HIT);
-    else if (wallet_shed(w))
+    else if (wallet_cannot_read(w))
         serve_degraded(q, &body, ERR_UNAVAILABLE);
     else {
         q->done = fetched;

@@ -237,8 +237,7 @@ static void go(struct wallet_post *p)
     wallet_post_free(p);
     if (shed) {
         obs_counter_inc(obs_counter_nth(w->m[WALLET_M_upstream_fail], 0));
-        wallet_refuse_details(w, p->rq, ERR_UNAVAILABLE, "the ledger cannot be written to now",
-                              "{\"svc\":\"ledger\",\"reason\":\"%s\"}", shed);
+        wallet_api_shed(w, p->rq, shed);
     } else
         wallet_refuse_busy(w, p->rq, (unsigned)p->op.kind, "unsettled");
 }

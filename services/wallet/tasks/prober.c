@@ -59,6 +59,8 @@ static void on_head(void *ctx, const struct ledger_head_reply *r)
     struct wallet *w = p->w;
     int64_t now = wallet_now_ns(w);
     bool good = r->a.outcome == LEDGER_ANSWERED && r->ready;
+    atomic_store_explicit(&w->ledger_safe_mode, r->a.outcome == LEDGER_ANSWERED && r->safe_mode,
+                          memory_order_relaxed);
     if (r->a.outcome == LEDGER_ANSWERED)
         learn_head(w, p, r);
     else if (r->a.err == ERR_LEDGER_FORKED)
