@@ -141,8 +141,11 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
     out->upload = rq->upload;
     if (rq->upload)
         request.on_upload = show_upload;
-    if (rq->repeat)
+    struct progress waiting = {.on = false};
+    if (rq->repeat) {
         request.retry = (struct net_http_retry){.tries = 1000, .on_5xx = true, .on_sent = true};
+        progress_begin(&waiting, ctx, "asking, again and again until it is answered");
+    }
     enum err e = net_http_once(&request, NULL, keep, out);
     if (e != ERR_OK)
         out->err = e;
@@ -158,6 +161,7 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
         if (e != ERR_OK)
             out->err = e;
     }
+    progress_end(&waiting);
     buf_fini(&url);
     buf_fini(&token);
     return exit_code(out);

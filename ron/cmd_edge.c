@@ -12,6 +12,7 @@
 #include "base/sha256.h"
 #include "base/str.h"
 #include "ron/client.h"
+#include "ron/progress.h"
 #include "ron/services.h"
 #include "ron/table.h"
 #include "services/edge/core/pmtiles.h"
@@ -182,12 +183,15 @@ static void close_archive(struct archive *a)
 static int check_pmtiles(struct cmd_ctx *ctx, const char *path)
 {
     struct archive a;
+    struct progress shown;
     uint64_t tiles = 0, bad = 0;
     int status = open_archive(ctx, path, &a);
     if (status != CMD_OK)
         return status;
+    progress_begin(&shown, ctx, "reading tiles");
     for (size_t i = 0; i < a.dir.n; i++) {
         const struct edge_entry *e = &a.dir.list[i];
+        progress_step(&shown, i, a.dir.n);
         tiles += e->run;
         if (a.h.tiles != EDGE_CODING_GZIP && a.h.tiles != EDGE_CODING_ZSTD)
             continue;
@@ -200,6 +204,7 @@ static int check_pmtiles(struct cmd_ctx *ctx, const char *path)
         buf_fini(&plain);
         free(stored);
     }
+    progress_end(&shown);
     printf(cmd_global(ctx)->json ? "{\"tiles\":%llu,\"entries\":%zu,\"minzoom\":%u,\"maxzoom\":%u,\"type\":"
                                    "\"%s\",\"bad\":%llu}\n"
                                  : "%llu tiles in %zu entries, zoom %u to %u, %s, %llu bad\n",
@@ -226,6 +231,7 @@ static int check_mbtiles(struct cmd_ctx *ctx, const char *path)
     struct edge_mbdb *db = NULL;
     struct edge_tile t;
     struct bytes tile;
+    struct progress shown;
     uint64_t tiles = 0, read = 0, bad = 0;
     char *metadata = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -240,10 +246,12 @@ static int check_mbtiles(struct cmd_ctx *ctx, const char *path)
         edge_mbdb_close(db);
         return cmd_fail(ctx, CMD_FAILED, "%s: %s", path, f.text[0] ? f.text : "is no MBTiles file");
     }
+    progress_begin(&shown, ctx, "reading tiles");
     while ((e = edge_mbdb_next(db, &t, &tile)) == ERR_OK) {
-        read++;
+        progress_step(&shown, read++, tiles);
         bad += edge_mbdb_is_gzip(tile) && !inflates(tile);
     }
+    progress_end(&shown);
     edge_mbdb_close(db);
     if (e != ERR_EMPTY)
         return cmd_fail(ctx, CMD_FAILED, "%s: cannot be read beyond %llu tiles", path,

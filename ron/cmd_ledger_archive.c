@@ -14,6 +14,7 @@
 #include "ron/client.h"
 #include "ron/cmd_ledger.h"
 #include "ron/ledger_archive.h"
+#include "ron/progress.h"
 
 const struct cmd_flag cmd_ledger_snapshot_flags[] = {
     {"out", CMD_VALUE, "FILE", "where to, e.g. ledger.tar.zst"},
@@ -54,6 +55,7 @@ int cmd_ledger_snapshot(struct cmd_ctx *ctx, int argc, char **argv)
     const char *out = cmd_flag(ctx, "out", NULL);
     struct client_answer a;
     struct ledger_archive_report r;
+    struct progress shown;
     if (out == NULL)
         return cmd_fail(ctx, CMD_USAGE, "--out FILE is needed");
     if (access(out, F_OK) == 0)
@@ -67,7 +69,9 @@ int cmd_ledger_snapshot(struct cmd_ctx *ctx, int argc, char **argv)
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);
     const char *dir = client_str(a.json, "path");
+    progress_begin(&shown, ctx, "packing the snapshot");
     enum err e = ledger_archive_pack(dir, out, &r);
+    progress_end(&shown);
     remove_tree(dir);
     if (e != ERR_OK)
         status = cmd_fail(ctx, CMD_FAILED, "%s", r.why);

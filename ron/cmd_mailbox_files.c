@@ -15,6 +15,7 @@
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "ron/cmd_mailbox.h"
+#include "ron/progress.h"
 #include "services/mailbox/core/trace.h"
 #include "services/mailbox/log.h"
 #include "store/file_replace.h"
@@ -181,7 +182,10 @@ int cmd_mailbox_verify(struct cmd_ctx *ctx, int argc, char **argv)
     json_t *shards = json_array();
     for (uint16_t i = 0; i < routing.shards; i++) {
         struct opened o;
+        struct progress shown;
+        progress_begin(&shown, ctx, "reading a shard's journal");
         enum err e = open_shard(dir, i, &routing, instance, &o);
+        progress_end(&shown);
         bad += (e != ERR_OK && e != ERR_EMPTY) || (e == ERR_OK && o.report.damaged);
         if (cmd_global(ctx)->json)
             json_array_append_new(shards, shard_json(i, e, &o));

@@ -18,6 +18,7 @@
 
 #include "base/hex.h"
 #include "ron/cmd_rewarder.h"
+#include "ron/progress.h"
 #include "services/rewarder/core/manifest.h"
 #include "services/rewarder/keys.h"
 #include "services/rewarder/rewarder.h"
@@ -33,11 +34,13 @@ struct shop {
     bool repair;
     struct buf log;      /* what a repaired log will hold */
     const char *visited; /* tenant while its epochs are listed */
+    struct progress shown;
 };
 
 static void fault(struct shop *s, const char *what, const char *where)
 {
     s->faults++;
+    progress_clear(&s->shown);
     fprintf(stderr, "%s: %s\n", where, what);
 }
 
@@ -120,7 +123,7 @@ static enum err visit_epoch(void *ctx, const char *epoch) RT_BLOCKS
         &s->r.files, &(struct rewarder_view_spec){s->visited, epoch, .rebuild_tree = true}, &v, &bad);
     if (e == ERR_NOT_FOUND)
         return ERR_OK; /* never sealed, or swept */
-    s->runs++;
+    progress_step(&s->shown, ++s->runs, 0);
     if (e == ERR_VERSION) {
         snprintf(what, sizeof what,
                  "%s was written by another version of the format: leave it to the "
@@ -260,6 +263,7 @@ int rewarder_fsck_run(struct cmd_ctx *ctx, int argc, char **argv)
     int status = open_shop(&s, ctx);
     if (status != CMD_OK)
         return status;
+    progress_begin(&s.shown, ctx, "checking files");
     enum err e = check_log(&s, &damaged);
     s.repair = damaged && cmd_switch(ctx, "repair");
     if (e == ERR_OK && !damaged)
@@ -274,6 +278,7 @@ int rewarder_fsck_run(struct cmd_ctx *ctx, int argc, char **argv)
         e = store_disk_list(store_disk_real(), dir, visit_input_dir, &s);
     if (e == ERR_OK && s.repair)
         e = s.log.err == ERR_OK ? rewarder_log_rewrite(&s.r.files, buf_bytes(&s.log)) : s.log.err;
+    progress_end(&s.shown);
     if (e != ERR_OK) {
         status = cmd_fail(ctx, UNREADABLE, "cannot read everything: %s", err_title(e));
     } else {

@@ -27,9 +27,14 @@ void progress_step(struct progress *p, uint64_t done, uint64_t of)
         fprintf(stderr, "\r%s", p->what);
 }
 
-void progress_end(struct progress *p)
+void progress_clear(struct progress *p)
 {
     if (p->on)
         fprintf(stderr, "\r\033[K");
+}
+
+void progress_end(struct progress *p)
+{
+    progress_clear(p);
     p->on = false;
 }

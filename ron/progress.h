@@ -19,6 +19,7 @@ struct progress {
 void progress_begin(struct progress *p, const struct cmd_ctx *ctx, const char *what);
 /* `of` 0: nobody knows how much there is; then what is done is shown. Cheap enough for every few thousand rows. */
 void progress_step(struct progress *p, uint64_t done, uint64_t of);
+void progress_clear(struct progress *p); /* before something else is said meanwhile */
 void progress_end(struct progress *p);
 
 #endif
