@@ -201,6 +201,12 @@ void wallet_refuse_details(struct wallet *w, struct net_req *rq, enum err e, con
     net_reply_problem_details(rq, e, detail, bytes_of(details, (size_t)n));
 }
 
+void wallet_refuse_shed(struct wallet *w, struct net_req *rq, const char *why)
+{
+    wallet_refuse_details(w, rq, ERR_UNAVAILABLE, "the ledger cannot be written to now",
+                          "{\"svc\":\"ledger\",\"reason\":\"%s\"}", why);
+}
+
 void wallet_refuse_busy(struct wallet *w, struct net_req *rq, unsigned endpoint, const char *reason)
 {
     obs_counter_inc(obs_counter_nth(w->m[WALLET_M_busy_rejections], endpoint));

@@ -306,6 +306,8 @@ void wallet_refuse(struct wallet *w, struct net_req *rq, enum err e, const char 
 void wallet_refuse_details(struct wallet *w, struct net_req *rq, enum err e, const char *detail,
                            const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 void wallet_refuse_busy(struct wallet *w, struct net_req *rq, unsigned endpoint, const char *reason);
+/* 503 for a ledger that takes no writes; why: wallet_shed. */
+void wallet_refuse_shed(struct wallet *w, struct net_req *rq, const char *why);
 
 /* ---- task bodies ---- */
 NODISCARD enum err wallet_worker_run(struct rt_task *self, void *wallet) RT_BLOCKS;

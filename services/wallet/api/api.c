@@ -127,12 +127,6 @@ void wallet_api_down(struct wallet *w, struct net_req *rq, enum err e)
                               "{\"svc\":\"ledger\",\"reason\":\"%s\"}", why ? why : "down");
 }
 
-void wallet_api_shed(struct wallet *w, struct net_req *rq, const char *why)
-{
-    wallet_refuse_details(w, rq, ERR_UNAVAILABLE, "the ledger cannot be written to now",
-                          "{\"svc\":\"ledger\",\"reason\":\"%s\"}", why);
-}
-
 enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receipt[WALLET_BODY_MAX],
                                   size_t *out_n, struct wallet_sides *out_sides, int64_t *out_since_ms)
 {

@@ -25,8 +25,6 @@ NODISCARD enum err wallet_api_query(struct wallet *w, struct net_req *rq, const 
 void wallet_api_bad(struct wallet *w, struct net_req *rq, const char *member, const char *reason);
 /* 503 for a ledger that does not answer. */
 void wallet_api_down(struct wallet *w, struct net_req *rq, enum err e);
-/* 503 for a ledger that takes no writes; why: wallet_shed. */
-void wallet_api_shed(struct wallet *w, struct net_req *rq, const char *why);
 /* Looks in memory for a txid. What is open has no receipt yet: `receipt` is then the text that its sides lie in. */
 enum wallet_tx { WALLET_TX_ABSENT, WALLET_TX_OPEN, WALLET_TX_DONE };
 enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receipt[WALLET_BODY_MAX],

@@ -237,7 +237,7 @@ static void go(struct wallet_post *p)
     wallet_post_free(p);
     if (shed) {
         obs_counter_inc(obs_counter_nth(w->m[WALLET_M_upstream_fail], 0));
-        wallet_api_shed(w, p->rq, shed);
+        wallet_refuse_shed(w, p->rq, shed);
     } else
         wallet_refuse_busy(w, p->rq, (unsigned)p->op.kind, "unsettled");
 }

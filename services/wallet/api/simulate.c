@@ -306,7 +306,7 @@ static void go(struct wallet_post *p)
             return;
     } /* else it has been told */
     else if (shed)
-        wallet_api_shed(w, p->rq, shed);
+        wallet_refuse_shed(w, p->rq, shed);
     else if (!s)
         wallet_refuse_busy(w, p->rq, WALLET_EP_SIMULATE, "unsettled");
     else {
