@@ -57,7 +57,7 @@ void ledger_client_io_wake(struct rt_task *self, void *client)
 {
     (void)self;
     struct ledger_remote *r = ((struct ledger_client *)client)->io;
-    net_loop_stop(r->loop);
+    net_loop_wake(r->loop); /* not stop: it may be started anew */
 }
 
 static enum err transport_open(const struct ledger_client_conf *conf, struct ledger_client **out)
