@@ -231,6 +231,7 @@ struct mailbox_call {
     struct net_oap_req *oap;
     struct net_loop *loop;
     struct auth_cap *cap;
+    const char *auth_op;       /* what the token was found to allow */
     struct mailbox_lane *lane; /* whose shard it is about, to say who has it; NULL: several */
     struct net_msg msg;
     atomic_int jobs_left;

@@ -198,6 +198,9 @@ static void cap_note(struct auth_cap *cap, const struct auth_caveat *c)
     } else if (c->kind == AUTH_CV_NBF) {
         if (c->at_ms > cap->nbf_ms)
             cap->nbf_ms = c->at_ms;
+    } else if (c->kind == AUTH_CV_AUD) {
+        if (!auth_list_covers(c->list, str_from_c(cap->auth->cfg.aud)))
+            cap->not_ours = true;
     } else if (c->kind == AUTH_CV_TENANT) {
         if (cap->tenant.p != NULL && !str_eq(cap->tenant, c->list))
             cap_break(cap, "tenant");

@@ -92,6 +92,7 @@ struct auth_want {
     int64_t now_ms; /* wall time */
     unsigned
         lacks; /* AUTH_BIT()s of account, to, asset, max_amount, topic: this operation has no such thing */
+    unsigned judged; /* AUTH_BIT()s that were asked for this very request before, and said yes */
 };
 
 struct auth_deny {

@@ -56,6 +56,7 @@ struct auth_cap {
     int64_t exp_ms, nbf_ms; /* of all caveats together, and of the key */
     unsigned kinds;         /* AUTH_BIT()s that occur */
     const char *broken;     /* reason why no request is ever covered, or NULL */
+    bool not_ours;          /* an `aud` caveat leaves this service out */
     struct str tenant;
     size_t ndaily, nrate, n;
     struct auth_daily daily[AUTH_DAILY_MAX];

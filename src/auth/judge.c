@@ -47,7 +47,6 @@ static bool op_is_explicit(const struct auth *a, struct str op)
 static struct auth_deny judge_caveat(const struct auth_cap *cap, const struct auth_caveat *c,
                                      const struct auth_want *w, bool explicit_op)
 {
-    struct str aud = w->aud.p != NULL ? w->aud : str_from_c(cap->auth->cfg.aud);
     bool ok = true;
     switch (c->kind) {
     case AUTH_CV_EXP:   /* judged on the sum of all, in auth_allows */
@@ -56,7 +55,8 @@ static struct auth_deny judge_caveat(const struct auth_cap *cap, const struct au
     case AUTH_CV_RATE:  /* auth_rate_take */
         return allowed;
     case AUTH_CV_AUD:
-        return auth_list_covers(c->list, aud) ? allowed : deny(c->kind, "aud");
+        ok = w->aud.p != NULL ? auth_list_covers(c->list, w->aud) : !cap->not_ours;
+        return ok ? allowed : deny(c->kind, "aud");
     case AUTH_CV_OP:
         ok = explicit_op ? auth_list_spells(c->list, w->op) : auth_list_covers(c->list, w->op);
         return ok ? allowed : deny(c->kind, "op");
@@ -92,6 +92,8 @@ static struct auth_deny judge(const struct auth_cap *cap, const struct auth_want
     if (explicit_op && !auth_cap_has(cap, AUTH_CV_OP))
         return deny(AUTH_CV_OP, "op");
     for (size_t i = 0; i < cap->n; i++) {
+        if (w->judged & AUTH_BIT(cap->caveats[i].kind))
+            continue;
         struct auth_deny d = judge_caveat(cap, &cap->caveats[i], w, explicit_op);
         if (d.reason != NULL)
             return d;

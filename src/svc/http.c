@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/hex.h"
 #include "base/sha256.h"
+#include "net/loop.h"
 #include "svc/internal.h"
 
 /* The answers worth telling apart in a dashboard; the rest by class. The first row is what is none of them. */
@@ -298,7 +299,8 @@ enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *
     int64_t retry_ms;
     enum err e = auth_verify(s->auth, token, &cap);
     if (e == ERR_OK) {
-        want->now_ms = clock_wall_ms(s->clock);
+        if (want->now_ms == 0)
+            want->now_ms = clock_wall_ms(s->clock);
         e = auth_rate_take(cap, &retry_ms);
         if (e == ERR_OK)
             e = auth_allows(cap, want, out_why);
@@ -337,6 +339,7 @@ enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want
     struct auth_deny why = {0};
     const struct net_peer *peer = net_req_peer(rq);
     want->peer_ip = peer->kind == NET_PEER_UNIX ? NULL : peer->addr;
+    want->now_ms = net_loop_wall_ms(net_req_loop(rq));
     enum err e = auth_bearer(net_req_header(rq, "authorization"), &token);
     if (e == ERR_OK)
         e = svc_authorize_token(s, token, want, out_cap, &why);

@@ -27,7 +27,6 @@ struct mailbox_call *mailbox_call_http(struct mailbox *mb, struct net_req *rq, e
 {
     struct auth_want want = {.op = str_from_c(auth_op), .lacks = SVC_LACKS_ALL};
     struct auth_cap *cap;
-    int64_t started = clock_mono_ns(mb->clock);
     if (svc_authorize(mb->svc, rq, &want, &cap) != ERR_OK)
         return NULL;
     struct mailbox_call *c = arena_zalloc(net_req_arena(rq), sizeof *c);
@@ -42,21 +41,36 @@ struct mailbox_call *mailbox_call_http(struct mailbox *mb, struct net_req *rq, e
     c->http = rq;
     c->loop = net_req_loop(rq);
     c->cap = cap;
-    c->started_ns = started;
+    c->auth_op = auth_op;
+    c->started_ns = net_loop_now_ns(c->loop);
     mailbox_span_begin(c, net_req_traceparent(rq));
     return c;
 }
 
-enum err mailbox_call_allows(struct mailbox_call *c, const char *auth_op, struct str topic, uint64_t bytes)
+static enum err judge(struct mailbox_call *c, const char *auth_op, unsigned judged, struct str topic,
+                      uint64_t bytes)
 {
     struct auth_want want = {.op = str_from_c(auth_op),
                              .topic = topic,
                              .bytes = bytes,
-                             .now_ms = clock_wall_ms(c->mb->clock),
-                             .lacks = SVC_LACKS_ALL & ~AUTH_BIT(AUTH_CV_TOPIC)};
+                             .now_ms = net_loop_wall_ms(c->loop),
+                             .lacks = SVC_LACKS_ALL & ~AUTH_BIT(AUTH_CV_TOPIC),
+                             .judged = judged};
     const struct net_peer *peer = c->http ? net_req_peer(c->http) : net_oap_req_peer(c->oap);
     want.peer_ip = peer->kind == NET_PEER_UNIX ? NULL : peer->addr;
     return auth_allows(c->cap, &want, NULL);
+}
+
+/* Audience, operation and address were judged when the call was made. */
+enum err mailbox_call_allows(struct mailbox_call *c, struct str topic, uint64_t bytes)
+{
+    return judge(c, c->auth_op, AUTH_BIT(AUTH_CV_AUD) | AUTH_BIT(AUTH_CV_OP) | AUTH_BIT(AUTH_CV_IP), topic,
+                 bytes);
+}
+
+enum err mailbox_call_allows_too(struct mailbox_call *c, const char *auth_op, struct str topic)
+{
+    return judge(c, auth_op, 0, topic, 0);
 }
 
 /* The server answers instead when the time is over; here is what came too late. */

@@ -17,9 +17,10 @@ struct arena *mailbox_call_arena(struct mailbox_call *c);
 struct str mailbox_call_corr_id(struct mailbox_call *c);
 bool mailbox_call_covers(const void *cap, struct str topic);
 
-/* 403 unless the token covers this operation on this topic with a payload of that size; nothing is sent. */
-NODISCARD enum err mailbox_call_allows(struct mailbox_call *c, const char *auth_op, struct str topic,
-                                       uint64_t bytes);
+/* 403 unless the token covers the call's operation on this topic with a payload of that size; nothing is sent. */
+NODISCARD enum err mailbox_call_allows(struct mailbox_call *c, struct str topic, uint64_t bytes);
+/* The same of another operation, which the call needs beside its own. */
+NODISCARD enum err mailbox_call_allows_too(struct mailbox_call *c, const char *auth_op, struct str topic);
 
 /* The end of every call: releases what it holds and counts it. The request is gone afterwards. */
 void mailbox_call_reply(struct mailbox_call *c, int status, struct bytes json);

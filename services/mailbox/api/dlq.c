@@ -146,7 +146,7 @@ void mailbox_get_dlq(struct net_req *rq, void *ctx)
         mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE, "topic: missing or pattern");
         return;
     }
-    enum err e = mailbox_call_allows(c, "dlq", topic, 0);
+    enum err e = mailbox_call_allows(c, topic, 0);
     struct mailbox_operator *op = e == ERR_OK ? operator_new(c, MAILBOX_OPERATOR_LIST, topic) : NULL;
     if (!op) {
         mailbox_call_refuse(c, e == ERR_OK ? ERR_NO_MEMORY : e, MAILBOX_WHY_NONE, NULL);
@@ -154,7 +154,7 @@ void mailbox_get_dlq(struct net_req *rq, void *ctx)
     }
     op->limit = 100;
     const char *bad = read_list_query(rq, op);
-    if (!bad && op->payload && mailbox_call_allows(c, "recv", topic, 0) != ERR_OK) {
+    if (!bad && op->payload && mailbox_call_allows_too(c, "recv", topic) != ERR_OK) {
         operator_free(op);
         mailbox_call_refuse(c, ERR_FORBIDDEN, MAILBOX_WHY_NONE, "payloads need recv too");
         return;
@@ -209,7 +209,7 @@ static struct mailbox_operator *read_operator(struct mailbox_call *c, struct net
         mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE, "ids: either ids or all:true");
         return NULL;
     }
-    e = mailbox_call_allows(c, "dlq", d.topic, 0);
+    e = mailbox_call_allows(c, d.topic, 0);
     struct mailbox_operator *op = e == ERR_OK ? operator_new(c, kind, d.topic) : NULL;
     if (!op) {
         mailbox_call_refuse(c, e == ERR_OK ? ERR_NO_MEMORY : e, MAILBOX_WHY_NONE, NULL);
@@ -378,7 +378,7 @@ void mailbox_get_chain(struct net_req *rq, void *ctx)
         mailbox_call_refuse(c, ERR_NOT_FOUND, MAILBOX_WHY_NONE, "no such topic");
         return;
     }
-    enum err e = mailbox_call_allows(c, "read", topic, 0);
+    enum err e = mailbox_call_allows(c, topic, 0);
     struct mailbox_operator *op = e == ERR_OK ? operator_new(c, MAILBOX_OPERATOR_CHAIN, topic) : NULL;
     if (!op) {
         mailbox_call_refuse(c, e == ERR_OK ? ERR_NO_MEMORY : e, MAILBOX_WHY_NONE, NULL);

@@ -255,7 +255,7 @@ static void do_recv(struct mailbox_call *c)
         return;
     }
     struct str topic = rq->topic;
-    e = mailbox_call_allows(c, "recv", topic, 0);
+    e = mailbox_call_allows(c, topic, 0);
     struct mailbox_recv *rv = e == ERR_OK ? arena_zalloc(mailbox_call_arena(c), sizeof *rv) : NULL;
     if (!rv) {
         mailbox_call_refuse(c, e == ERR_OK ? ERR_NO_MEMORY : e, MAILBOX_WHY_NONE, NULL);
@@ -396,7 +396,8 @@ static struct mailbox_call *open_call(struct mailbox *mb, struct net_oap_req *rq
     c->oap = rq;
     c->loop = net_oap_req_loop(rq);
     c->cap = cap;
-    c->started_ns = clock_mono_ns(mb->clock);
+    c->auth_op = codes[code].auth_op;
+    c->started_ns = net_loop_now_ns(c->loop);
     mailbox_span_begin(c, (struct str){0});
     return c;
 }

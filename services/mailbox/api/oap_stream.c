@@ -84,7 +84,7 @@ void mailbox_oap_stream(struct mailbox_call *c)
                             e == ERR_OK ? "a member is out of range" : "not a RecvStreamRequest");
         return;
     }
-    if ((e = mailbox_call_allows(c, "recv", want.topic, 0)) != ERR_OK) {
+    if ((e = mailbox_call_allows(c, want.topic, 0)) != ERR_OK) {
         mailbox_call_refuse(c, e, MAILBOX_WHY_NONE, "the capability does not cover this topic");
         return;
     }

@@ -244,7 +244,7 @@ void mailbox_post_recv(struct net_req *rq, void *ctx)
         mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE, "visibility_ms: range");
         return;
     }
-    if ((e = mailbox_call_allows(c, "recv", d.topic, 0)) != ERR_OK) {
+    if ((e = mailbox_call_allows(c, d.topic, 0)) != ERR_OK) {
         mailbox_call_refuse(c, e, MAILBOX_WHY_NONE, "the capability does not cover this topic");
         return;
     }

@@ -123,7 +123,7 @@ static enum err judge(struct mailbox_call *c, const struct mailbox_message *m)
 {
     if (c->allowed_topic.n && m->payload.n <= c->allowed_bytes && str_eq(c->allowed_topic, m->topic))
         return ERR_OK;
-    enum err e = mailbox_call_allows(c, "send", m->topic, m->payload.n);
+    enum err e = mailbox_call_allows(c, m->topic, m->payload.n);
     if (e == ERR_OK) {
         c->allowed_topic = m->topic;
         c->allowed_bytes = m->payload.n;

@@ -175,7 +175,7 @@ void mailbox_get_topic(struct net_req *rq, void *ctx)
     if (!c)
         return;
     struct str topic = net_req_param(rq, "topic");
-    enum err e = mailbox_topic_valid(topic) ? mailbox_call_allows(c, "read", topic, 0) : ERR_NOT_FOUND;
+    enum err e = mailbox_topic_valid(topic) ? mailbox_call_allows(c, topic, 0) : ERR_NOT_FOUND;
     if (e != ERR_OK) {
         mailbox_call_refuse(c, e, MAILBOX_WHY_NONE, e == ERR_NOT_FOUND ? "no such topic" : NULL);
         return;
