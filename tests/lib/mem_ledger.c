@@ -126,6 +126,11 @@ void mem_ledger_fork(struct mem_ledger *f)
     LOCKED(f, f->forked = true);
 }
 
+void mem_ledger_forget_last(struct mem_ledger *f)
+{
+    LOCKED(f, f->forgets_last = true);
+}
+
 uint64_t mem_ledger_head(struct mem_ledger *f)
 {
     uint64_t v;

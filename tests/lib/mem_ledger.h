@@ -51,6 +51,8 @@ void mem_ledger_service_time(struct mem_ledger *f, unsigned us);
 void mem_ledger_feed(struct mem_ledger *f, bool on);
 /* The ledger tells another root from now on. */
 void mem_ledger_fork(struct mem_ledger *f);
+/* The ledger's head is told as it was before the last entry, with the root it had then. */
+void mem_ledger_forget_last(struct mem_ledger *f);
 
 /* What it holds. */
 uint64_t mem_ledger_head(struct mem_ledger *f);

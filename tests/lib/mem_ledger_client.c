@@ -246,6 +246,10 @@ static void do_head(struct ledger_client *c, struct deadline by, ledger_head_fn 
                                   .head_seq = f->head,
                                   .ledger_ms = mem_ledger__now_ms(f),
                                   .root = f->root};
+    if (f->forgets_last) {
+        r.head_seq = f->head - 1;
+        r.root = f->by_seq[r.head_seq - 1]->result.root;
+    }
     if (f->forked)
         r.root.b[0] ^= 1;
     pthread_mutex_unlock(&f->m);

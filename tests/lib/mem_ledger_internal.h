@@ -82,7 +82,7 @@ struct mem_ledger {
     enum mem_fault ingest_fault, unit_fault, account_fault, read_fault;
     int ingest_n, unit_n, account_n;
     struct rng rng;
-    bool chaos, forked;
+    bool chaos, forked, forgets_last;
     _Atomic unsigned service_us;
     struct mem_stalled *stalled;
     struct ledger_feed *feeds;
