@@ -45,6 +45,7 @@ struct wallet_verdict wallet_verdict_of(enum err reason, bool hold_expired)
     case ERR_UNAVAILABLE:
     case ERR_DRAINING:
     case ERR_SAFE_MODE:
+    case ERR_NOT_WRITER:
     case ERR_RATE_LIMITED:
     case ERR_REFUSED:
     case ERR_NO_MEMORY:

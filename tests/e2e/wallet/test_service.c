@@ -468,6 +468,7 @@ RT_UNCHECKED static void a_ledger_between_two_writers_is_asked_again_and_not_shu
         PAY("k", "acct:alice", "acct:shop", "1", 1);
         assert_int_equal(a.status, 503);
     }
+    assert_true(rig_metric(&rig, "wallet_contract_breaches_total", "") == 0);
     assert_true(rig_metric(&rig, "circuit_open_total", "svc=\"ledger\"") == 0);
     mem_ledger_ingest_fault(rig.ledger, MEM_OK, -1);
     do
