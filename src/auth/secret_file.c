@@ -115,6 +115,8 @@ static enum err write_beside(const char *path, struct str text, char tmp[PATH_MA
 enum err auth_secret_file_create(const char *path, struct str text)
 {
     char tmp[PATH_MAX];
+    if (access(path, F_OK) == 0)
+        return ERR_EXISTS; /* nothing is written, not even for a moment: each start asks */
     enum err e = write_beside(path, text, tmp);
     if (e != ERR_OK)
         return e;
