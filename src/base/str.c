@@ -102,8 +102,15 @@ size_t str_format_u64(uint64_t value, char *out)
                                 "6061626364656667686970717273747576777879"
                                 "8081828384858687888990919293949596979899";
     char room[20], *at = room + sizeof room;
-    for (; value >= 100; value /= 100)
+    for (; value >= 10000; value /= 10000) { /* four digits at a time: dividing 64 bits is what costs */
+        unsigned four = (unsigned)(value % 10000);
+        memcpy(at -= 2, pairs + 2 * (four % 100), 2);
+        memcpy(at -= 2, pairs + 2 * (four / 100), 2);
+    }
+    if (value >= 100) {
         memcpy(at -= 2, pairs + 2 * (value % 100), 2);
+        value /= 100;
+    }
     if (value >= 10)
         memcpy(at -= 2, pairs + 2 * value, 2);
     else

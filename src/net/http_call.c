@@ -415,7 +415,7 @@ static enum err copy_request(struct net_http_call *call)
     if (!copy_text(method, &call->method) || !copy_text(rq->url, &call->url) ||
         !copy_text(rq->uds, &call->uds))
         return ERR_NO_MEMORY;
-    if (rq->body.n > 0) {
+    if (rq->body.n > 0 && !rq->body_stays) {
         call->body = malloc(rq->body.n);
         if (call->body == NULL)
             return ERR_NO_MEMORY;
@@ -441,7 +441,7 @@ static void set_method(struct net_http_call *call)
                  strcmp(call->method, "PATCH") == 0;
     if (call->rq.body.n > 0 || posts) {
         curl_easy_setopt(h, CURLOPT_POST, 1L);
-        curl_easy_setopt(h, CURLOPT_POSTFIELDS, call->rq.body.n > 0 ? (const char *)call->body : "");
+        curl_easy_setopt(h, CURLOPT_POSTFIELDS, call->rq.body.n > 0 ? (const char *)call->rq.body.p : "");
         curl_easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->rq.body.n);
     }
     curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, call->method);

@@ -66,7 +66,8 @@ struct net_http_request {
     const char *url;            /* http:// or https:// */
     const char *uds;            /* connect to this Unix socket instead; the url's host goes into Host */
     const char *const *headers; /* "Name: value", NULL-terminated; may be NULL */
-    struct bytes body;
+    struct bytes body;          /* copied, unless it */
+    bool body_stays;            /* stays where it is until the request is over */
     struct deadline by;
     int64_t connect_ms;  /* for reaching the server; 0: the client's */
     int64_t stall_ms;    /* a try is over that brings nothing for so long; 0: at the deadline */

@@ -95,6 +95,7 @@ enum err net_http_session_send(struct net_http_session *s, const struct net_http
     struct net_http_call *call;
     struct once o = {.fn = fn, .arg = arg, .rq = rq};
     struct net_http_request mine = *rq;
+    mine.body_stays = true;
     mine.on_head = rq->on_head != NULL ? once_head : NULL;
     mine.on_body = rq->on_body != NULL ? once_body : NULL;
     mine.on_upload = rq->on_upload != NULL ? once_upload : NULL;

@@ -32,6 +32,8 @@ static struct obs_hist *hist_create(const struct obs_buckets *buckets)
         return NULL;
     }
     memset(h->words, 0, bytes);
+    if (buckets)
+        obs_metrics__index_buckets(h);
     return h;
 }
 

@@ -33,9 +33,13 @@ struct obs_word {
     _Atomic uint64_t v; /* relaxed; partner: the readers obs_hist_* */
 };
 
+/* Histograms look up where a value's power of two begins: from 2^-32 to 2^31, what is outside of it counts as the nearest. */
+enum { OBS_POWERS = 64, OBS_POWER_MIN_EXP = -32 };
+
 /* One shard: sum, then n_cells counts. Shards are stride words apart, a multiple of a cache line. */
 struct obs_hist {
     const struct obs_buckets *buckets; /* NULL: the summary grid */
+    uint8_t first[OBS_POWERS];         /* the lowest bucket for a value of this power */
     size_t n_cells, stride;
     struct obs_word *words;
 };
@@ -98,6 +102,7 @@ void obs_family__destroy(struct obs_family *f);
 /* Label values may be anything; the text format escapes backslash, quote and newline. */
 void obs_family__put_value(struct buf *b, const char *value);
 
+void obs_metrics__index_buckets(struct obs_hist *h); /* that has some */
 double obs_metrics__grid_bound(size_t cell);
 uint64_t obs_metrics__cell(const struct obs_hist *h, size_t cell); /* summed over the shards */
 

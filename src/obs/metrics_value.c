@@ -92,17 +92,25 @@ double obs_metrics__grid_bound(size_t cell)
     return ldexp(1 + (double)(cell % OBS_GRID_STEPS) / OBS_GRID_STEPS, exp);
 }
 
-static size_t bucket_cell(const struct obs_buckets *b, double v)
+static size_t bucket_from(const struct obs_buckets *b, size_t cell, double v)
 {
-    size_t low = 0, high = b->n; /* le[low - 1] < v <= le[high] */
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (v > b->le[middle])
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+    while (cell < b->n && v > b->le[cell])
+        cell++;
+    return cell;
+}
+
+void obs_metrics__index_buckets(struct obs_hist *h)
+{
+    for (int i = 1; i < OBS_POWERS; i++) /* zero and less are of the lowest power */
+        h->first[i] = (uint8_t)bucket_from(h->buckets, 0, ldexp(1, OBS_POWER_MIN_EXP + i));
+}
+
+static size_t bucket_cell(const struct obs_hist *h, double v)
+{
+    int64_t power = ((int64_t)bits_of(v) >> 52) -
+                    (1023 + OBS_POWER_MIN_EXP); /* an exponent has 11 bits and this bias */
+    power = power < 0 ? 0 : power < OBS_POWERS ? power : OBS_POWERS - 1;
+    return bucket_from(h->buckets, h->first[power], v);
 }
 
 void obs_hist_observe(struct obs_hist *h, double value)
@@ -115,7 +123,7 @@ void obs_hist_observe_n(struct obs_hist *h, double value, uint64_t n)
     if (!h || isnan(value) || n == 0)
         return;
     struct obs_word *shard = h->words + my_shard() * h->stride;
-    size_t cell = h->buckets ? bucket_cell(h->buckets, value) : grid_cell(value);
+    size_t cell = h->buckets ? bucket_cell(h, value) : grid_cell(value);
     atomic_fetch_add_explicit(&shard[1 + cell].v, n, memory_order_relaxed);
     add_double(&shard[0].v, value * (double)n);
 }

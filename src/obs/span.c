@@ -5,6 +5,7 @@
  */
 #include "obs/span.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,7 +147,7 @@ static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
     struct rng rng;
     struct obs_tracer *seeded_for;
     bool seeded;
-} ids; /* initial-exec: a request that is not sampled does little else than look here */
+} ids;
 
 static __attribute__((noinline, cold)) void seed_ids(struct obs_tracer *t)
 {
@@ -172,10 +173,9 @@ static void fill_id(struct rng *r, uint8_t id[8])
     id[7] |= 1;
 }
 
-static bool bits_sampled(struct obs_tracer *t, uint64_t bits)
+static unsigned sample_ppm(struct obs_tracer *t)
 {
-    unsigned ppm = atomic_load_explicit(&t->sample_ppm, memory_order_relaxed);
-    return (uint64_t)((unsigned __int128)bits * 1000000 >> 64) < ppm;
+    return atomic_load_explicit(&t->sample_ppm, memory_order_relaxed);
 }
 
 /* A new trace is sampled or not by its id, which is as random as anything we could draw for it. */
@@ -183,7 +183,43 @@ static bool id_sampled(struct obs_tracer *t, const uint8_t id[16])
 {
     uint64_t bits;
     memcpy(&bits, id, sizeof bits);
-    return bits_sampled(t, bits);
+    return (uint64_t)((unsigned __int128)bits * 1000000 >> 64) < sample_ppm(t);
+}
+
+static _Thread_local __attribute__((tls_model("initial-exec"))) struct {
+    const struct obs_tracer *drawn_for;
+    unsigned drawn_ppm;
+    uint64_t left;
+} gap; /* to the next trace that is sampled; initial-exec: one that is not does little else than look here */
+
+/* How many new traces are left out before the next one is sampled, had each been drawn for itself (geometric distribution). */
+static uint64_t draw_gap(struct obs_tracer *t, unsigned ppm)
+{
+    if (ppm == 0)
+        return UINT64_MAX;
+    return (uint64_t)(log(1 - rng_unit(thread_rng(t))) / log1p(-(double)ppm / 1000000));
+}
+
+static __attribute__((noinline, cold)) bool gap_ends(struct obs_tracer *t, unsigned ppm)
+{
+    bool over = gap.drawn_for == t && gap.drawn_ppm == ppm;
+    if (!over) {
+        gap.drawn_for = t;
+        gap.drawn_ppm = ppm;
+        gap.left = draw_gap(t, ppm);
+        over = gap.left == 0;
+    }
+    gap.left = over ? draw_gap(t, ppm) : gap.left - 1;
+    return over;
+}
+
+static bool gap_is_over(struct obs_tracer *t)
+{
+    unsigned ppm = sample_ppm(t);
+    if (gap.left == 0 || gap.drawn_for != t || gap.drawn_ppm != ppm)
+        return gap_ends(t, ppm);
+    gap.left--;
+    return false;
 }
 
 static bool has_trace(const struct obs_trace *t)
@@ -198,7 +234,7 @@ bool obs_tracer_draw(struct obs_tracer *t, const struct obs_trace *parent)
         return false;
     if (atomic_load_explicit(&t->all, memory_order_relaxed))
         return true;
-    return has_trace(parent) ? parent->sampled : bits_sampled(t, rng_u64(thread_rng(t)));
+    return has_trace(parent) ? parent->sampled : gap_is_over(t);
 }
 
 /* All of a new span but when it began. */

@@ -70,7 +70,7 @@ void obs_tracer_set_sample(struct obs_tracer *t, unsigned ppm);
 void obs_tracer_sample_all(struct obs_tracer *t, bool on); /* safe mode */
 
 /* Whether a trace is sampled that goes on below parent (NULL or all zero: begins here), for who makes ids only for those that are:
- * one random number. obs_span_begin decides anew; what it made is sampled when the caller says so. */
+ * a subtraction, and a random number for each that is. obs_span_begin decides anew; what it made is sampled when the caller says so. */
 bool obs_tracer_draw(struct obs_tracer *t, const struct obs_trace *parent);
 
 /* Starts a span below parent (NULL or all zero: a new trace). t may be NULL: the span is then never

@@ -42,14 +42,16 @@ void svc_export_traces(struct svc *s)
         return;
     if (!s->export_body.max)
         buf_init(&s->export_body, POST_BYTES_MAX);
-    for (bool ok = true; ok && next_request(s);) {
+    for (bool more = true; more && next_request(s);) {
+        bool ok = false;
         struct net_http_request rq = {.method = "POST",
                                       .url = endpoint,
                                       .headers = headers,
                                       .body = buf_bytes(&s->export_body),
                                       .by = deadline_in_ms(POST_MS)};
-        /* Traces may be lost: the next second brings others. */
-        if (net_http_session_send(s->collector, &rq, posted, &ok) != ERR_OK)
-            ok = false;
+        /* Traces may be lost: the next second brings others. So it does for those that ended meanwhile, a request for each few of
+         * them would cost more than they do. */
+        more = net_http_session_send(s->collector, &rq, posted, &ok) == ERR_OK && ok &&
+               s->export_body.n >= POST_BYTES;
     }
 }

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "obs/metrics.h"
+#include "obs/metrics_internal.h"
 
 static const struct obs_metric_def table[] = {
     {OBS_COUNTER, "demo_units_total", "Units judged, by outcome.", "status=committed|rejected", NULL},
@@ -146,6 +146,36 @@ static void a_summary_gives_quantiles_within_its_grid(void **state)
     assert_int_equal(obs_hist_count(h), 1002);
 }
 
+/* Three values around each bound of each set, and the ends: as if every bound had been compared. */
+static void a_value_falls_into_the_lowest_bucket_that_holds_it(void **state)
+{
+    static const struct obs_buckets *const sets[] = {OBS_SECONDS, OBS_SIZES, OBS_BYTES, OBS_SMALL};
+    static const double ends[] = {-INFINITY, -1,     0,      1e-300, 0x1p-33,
+                                  0x1p-32,   0x1p31, 0x1p32, 1e300,  INFINITY};
+    static const char *const names[] = {"demo_a", "demo_b", "demo_c", "demo_d"};
+    enum { ENDS = sizeof ends / sizeof ends[0] };
+    struct fixture *x = *state;
+    for (size_t set = 0; set < sizeof sets / sizeof sets[0]; set++) {
+        const struct obs_buckets *b = sets[set];
+        struct obs_metric_def def = {OBS_HISTOGRAM, names[set], "x", "", b};
+        struct obs_family *f;
+        assert_int_equal(obs_metrics_add(x->reg, &def, 1, &f), ERR_OK);
+        uint64_t want[OBS_BUCKETS_MAX + 1] = {0};
+        for (size_t i = 0; i < 3 * b->n + ENDS; i++) {
+            double v = i < ENDS ? ends[i] : b->le[(i - ENDS) / 3];
+            if (i >= ENDS && (i - ENDS) % 3 != 0)
+                v = nextafter(v, (i - ENDS) % 3 == 1 ? 0 : INFINITY);
+            size_t cell = 0;
+            while (cell < b->n && v > b->le[cell])
+                cell++;
+            want[cell]++;
+            obs_hist_observe(obs_hist(f), v);
+        }
+        for (size_t cell = 0; cell <= b->n; cell++)
+            assert_int_equal(obs_metrics__cell(obs_hist(f), cell), want[cell]);
+    }
+}
+
 static void set_depth(void *ctx)
 {
     struct fixture *x = ctx;
@@ -261,6 +291,7 @@ int main(void)
         WITH_REGISTRY(open_labels_are_bounded_and_end_in_other),
         WITH_REGISTRY(label_values_are_escaped),
         WITH_REGISTRY(the_same_table_twice_shares_its_series_and_another_shape_is_refused),
+        WITH_REGISTRY(a_value_falls_into_the_lowest_bucket_that_holds_it),
         WITH_REGISTRY(a_summary_gives_quantiles_within_its_grid),
         WITH_REGISTRY(collectors_run_before_each_rendering_until_forgotten),
         WITH_REGISTRY(an_owner_may_tell_which_series_there_are),

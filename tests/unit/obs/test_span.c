@@ -122,10 +122,17 @@ static void a_draw_is_what_a_span_would_be(void **state)
     struct obs_tracer *t = make(&c, 4, 10000);
     struct obs_trace kept = {.trace_id = {1}, .span_id = {1}, .sampled = true}, left = kept;
     left.sampled = false;
-    int drawn = 0;
-    for (int i = 0; i < 100000; i++)
-        drawn += obs_tracer_draw(t, NULL);
-    assert_in_range(drawn, 800, 1200);
+    static const struct {
+        unsigned ppm, least, most; /* of 100,000 */
+    } shares[] = {
+        {10000, 800, 1200}, {800000, 79000, 81000}, {1000000, 100000, 100000}, {10000, 800, 1200}};
+    for (size_t s = 0; s < sizeof shares / sizeof shares[0]; s++) {
+        unsigned drawn = 0;
+        obs_tracer_set_sample(t, shares[s].ppm);
+        for (int i = 0; i < 100000; i++)
+            drawn += obs_tracer_draw(t, NULL);
+        assert_in_range(drawn, shares[s].least, shares[s].most);
+    }
     assert_true(obs_tracer_draw(t, &kept));
     assert_false(obs_tracer_draw(t, &left));
     assert_false(obs_tracer_draw(NULL, &kept));
