@@ -91,6 +91,7 @@ struct wallet_said {
     enum ledger_status status;
     enum err reason;
     bool hold_expired, has_last, found, ours, other;
+    uint32_t retry_after_s; /* 0: it did not say */
     uint64_t seq_start, seq_end, tree_size, last, ledger_ms;
     struct sha256 root;
 };

@@ -103,9 +103,7 @@ static bool ask_again(struct wallet_read_item *it, enum wallet_call call, const 
     const struct wallet_config *cfg = wallet_config(w);
     if (!may_be_answered_later(a) || ++it->tries >= cfg->retry_max_tries || wallet_cannot_read(w))
         return false;
-    int64_t pause_ms = wallet_retry_pause_ms(cfg, it->tries);
-    if (pause_ms < (int64_t)a->retry_after_s * 1000)
-        pause_ms = (int64_t)a->retry_after_s * 1000;
+    int64_t pause_ms = wallet_retry_pause_ms(cfg, it->tries, a->retry_after_s);
     if (wallet_left_ms(w, by) < pause_ms + cfg->retry_jitter + WALLET_SEND_LEFT_MS)
         return false;
     it->due = deadline_in_ms(pause_ms);

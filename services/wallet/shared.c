@@ -58,12 +58,14 @@ bool wallet_cannot_read(struct wallet *w)
 
 /* ---- calls ---- */
 
-int64_t wallet_retry_pause_ms(const struct wallet_config *cfg, uint64_t tries)
+int64_t wallet_retry_pause_ms(const struct wallet_config *cfg, uint64_t tries, uint32_t retry_after_s)
 {
+    int64_t asked = (int64_t)retry_after_s * 1000;
     double pause = (double)cfg->retry_base;
     for (uint64_t i = 1; i < tries; i++)
         pause *= cfg->retry_factor;
-    return pause < (double)cfg->retry_max ? (int64_t)pause : cfg->retry_max;
+    int64_t ours = pause < (double)cfg->retry_max ? (int64_t)pause : cfg->retry_max;
+    return ours > asked ? ours : asked;
 }
 
 void wallet_call_begin(struct wallet *w)

@@ -211,7 +211,7 @@ const char *wallet_shed(struct wallet *w);
 bool wallet_cannot_read(struct wallet *w);
 
 /* Before the next try of a call that failed `tries` times; the jitter comes on top. */
-int64_t wallet_retry_pause_ms(const struct wallet_config *cfg, uint64_t tries);
+int64_t wallet_retry_pause_ms(const struct wallet_config *cfg, uint64_t tries, uint32_t retry_after_s);
 /* The ledger's clock as far as it is known, unix ms; 0 when it never was. */
 uint64_t wallet_ledger_now_ms(const struct wallet *w);
 int64_t wallet_now_ns(const struct wallet *w);

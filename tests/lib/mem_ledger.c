@@ -95,6 +95,11 @@ void mem_ledger_account_fault(struct mem_ledger *f, enum mem_fault fault, int n)
     LOCKED(f, f->account_fault = fault, f->account_n = n);
 }
 
+void mem_ledger_retry_after(struct mem_ledger *f, uint32_t s)
+{
+    LOCKED(f, f->retry_after_s = s);
+}
+
 void mem_ledger_read_fault(struct mem_ledger *f, enum mem_fault fault)
 {
     LOCKED(f, f->read_fault = fault);

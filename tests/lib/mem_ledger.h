@@ -42,6 +42,8 @@ void mem_ledger_owe(struct mem_ledger *f, size_t connections);
 void mem_ledger_ingest_fault(struct mem_ledger *f, enum mem_fault fault, int n);
 void mem_ledger_unit_fault(struct mem_ledger *f, enum mem_fault fault, int n);
 void mem_ledger_account_fault(struct mem_ledger *f, enum mem_fault fault, int n);
+/* What it refuses as busy says when to come back. */
+void mem_ledger_retry_after(struct mem_ledger *f, uint32_t s);
 /* Everything else (head, account, entries): a ledger that hangs or is gone. */
 void mem_ledger_read_fault(struct mem_ledger *f, enum mem_fault fault);
 /* From the i-th ingest on, faults drawn at random from this seed; 0: none. */

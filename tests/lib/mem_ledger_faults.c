@@ -121,8 +121,11 @@ bool mem_ledger__spoiled(struct mem_ledger *f, enum mem_fault fault, enum mem_ca
         return true;
     }
     if (fault == MEM_REFUSE)
-        a = (struct ledger_answer){
-            .outcome = LEDGER_REFUSED, .err = ERR_BUSY, .status = 429, .code = STR("busy")};
+        a = (struct ledger_answer){.outcome = LEDGER_REFUSED,
+                                   .err = ERR_BUSY,
+                                   .status = 429,
+                                   .code = STR("busy"),
+                                   .retry_after_s = f->retry_after_s};
     if (fault == MEM_DOWN)
         a = (struct ledger_answer){.outcome = LEDGER_REFUSED, .err = ERR_REFUSED};
     if (fault == MEM_NOT_WRITER)

@@ -81,6 +81,7 @@ struct mem_ledger {
     struct money issued, burned;
     enum mem_fault ingest_fault, unit_fault, account_fault, read_fault;
     int ingest_n, unit_n, account_n;
+    uint32_t retry_after_s;
     struct rng rng;
     bool chaos, forked, forgets_last;
     _Atomic unsigned service_us;

@@ -294,7 +294,7 @@ static void give_up(struct wallet_worker *k, struct wallet_job *j)
 static void try_again(struct wallet_worker *k, struct wallet_job *j)
 {
     const struct wallet_config *cfg = wallet_config(k->w);
-    int64_t ms = wallet_retry_pause_ms(cfg, j->tries);
+    int64_t ms = wallet_retry_pause_ms(cfg, j->tries, j->said.retry_after_s);
     ms += cfg->retry_jitter ? rng_between(&k->rng, 0, cfg->retry_jitter) : 0;
     j->retry_reason = j->said.reason;
     if (j->tries >= cfg->retry_max_tries || wallet_left_ms(k->w, j->by) < ms + WALLET_SEND_LEFT_MS) {

@@ -192,6 +192,34 @@ static void a_ledger_that_does_not_answer_is_asked_again_after_rpc_timeout(void 
 }
 
 RT_UNCHECKED
+static void a_ledger_that_says_when_is_not_asked_before_and_not_at_all_when_that_is_too_late(void **state)
+{
+    (void)state;
+    struct raw_conn c;
+    char body[256];
+    uint64_t before = mem_ledger_ingests(rig.ledger);
+    mem_ledger_retry_after(rig.ledger, 2);
+    mem_ledger_ingest_fault(rig.ledger, MEM_REFUSE, 1);
+    int64_t since = rig_now_ns(&rig);
+    snprintf(body, sizeof body, pay, 1);
+    rig_ask(&rig, &c, "POST", "/v1/transfer", "later", body);
+    rig_await_metric(&rig, "backoff_retries_total", "op=\"ingest\"", 1);
+    rig_move_to(&rig, since, 1800);
+    assert_silent(&c);
+    assert_int_equal(mem_ledger_ingests(rig.ledger), before + 1);
+    rig_move_to(&rig, since, 2200);
+    rig_answered(&c, 200, "\"op\":\"transfer\"");
+    assert_int_equal(mem_ledger_ingests(rig.ledger), before + 2);
+
+    mem_ledger_retry_after(rig.ledger, 5); /* nothing of the request's five seconds would be left */
+    mem_ledger_ingest_fault(rig.ledger, MEM_REFUSE, 1);
+    snprintf(body, sizeof body, pay, 2);
+    rig_ask(&rig, &c, "POST", "/v1/transfer", "too-late", body);
+    rig_answered(&c, 503, "\"reason\":\"busy\"");
+    assert_int_equal(mem_ledger_ingests(rig.ledger), before + 3);
+}
+
+RT_UNCHECKED
 static void a_probe_that_is_not_answered_in_time_makes_it_unready(void **state)
 {
     (void)state;
@@ -523,6 +551,7 @@ int main(void)
         T(a_balance_that_cannot_be_refreshed_is_shown_with_its_age_after_refresh_wait),
         T(a_client_that_does_not_read_is_cut_after_write_timeout),
         T(a_ledger_that_does_not_answer_is_asked_again_after_rpc_timeout),
+        T(a_ledger_that_says_when_is_not_asked_before_and_not_at_all_when_that_is_too_late),
         T(a_probe_that_is_not_answered_in_time_makes_it_unready),
         T(a_receipt_leaves_memory_after_idempotency_ttl_and_is_the_same_afterwards),
         T(what_settled_a_hold_is_replayed_without_the_hold_and_without_the_ledger),
