@@ -43,6 +43,8 @@ struct net_out {
     off_t off;
     const uint8_t *p; /* unsent bytes */
     size_t n;
+    net_still_fn *still; /* of a file; NULL: not asked */
+    void *still_arg;
 };
 
 struct net_block {
@@ -77,6 +79,7 @@ struct net_answer {
     bool close_fd;
     off_t off;
     size_t file_n;
+    net_still_fn *still;
     bool sized;
     uint64_t stream_n;
     net_release_fn *release;
@@ -278,7 +281,7 @@ uint8_t *net_out__reserve(struct net_conn *c, size_t n);
 void net_out__commit(struct net_conn *c, size_t n);
 void net_out__put(struct net_conn *c, const void *p, size_t n);
 void net_out__ref(struct net_conn *c, struct bytes b);
-void net_out__file(struct net_conn *c, int fd, off_t off, size_t n);
+void net_out__file(struct net_conn *c, const struct net_answer *a);
 void net_out__free_all(struct net_conn *c);
 /* NET_IO_OK: all of it left; NET_IO_AGAIN: the socket is full, or it is others' turn (then c->blocked is false). */
 enum net_io net_out__flush(struct net_conn *c, enum err *out_why);

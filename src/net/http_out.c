@@ -117,14 +117,19 @@ void net_out__ref(struct net_conn *c, struct bytes b)
     grown(c, b.n);
 }
 
-void net_out__file(struct net_conn *c, int fd, off_t off, size_t n)
+void net_out__file(struct net_conn *c, const struct net_answer *a)
 {
-    if (n == 0)
+    if (a->file_n == 0)
         return;
     struct net_out *o = out_new(c->w);
-    *o = (struct net_out){.kind = NET_OUT_FILE, .fd = fd, .off = off, .n = n};
+    *o = (struct net_out){.kind = NET_OUT_FILE,
+                          .fd = a->fd,
+                          .off = a->off,
+                          .n = a->file_n,
+                          .still = a->still,
+                          .still_arg = a->release_arg};
     append(c, o);
-    grown(c, n);
+    grown(c, a->file_n);
 }
 
 static void out_free(struct net_worker *w, struct net_out *o)
@@ -261,6 +266,11 @@ enum net_io net_out__flush(struct net_conn *c, enum err *out_why)
             return NET_IO_AGAIN;
         size_t n = 0;
         enum net_io io;
+        if (c->out_head->kind == NET_OUT_FILE && c->out_head->still &&
+            !c->out_head->still(c->out_head->still_arg)) {
+            *out_why = ERR_IO;
+            return NET_IO_ERROR;
+        }
         if (c->tls)
             io = send_tls(c, &n, out_why);
         else if (c->out_head->kind == NET_OUT_FILE)

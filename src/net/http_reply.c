@@ -248,7 +248,7 @@ static void put_body(struct net_conn *c, struct net_req *rq, const struct net_an
             net_out__ref(c, a->parts[i]);
         break;
     case NET_ANSWER_FILE:
-        net_out__file(c, a->fd, a->off, a->file_n);
+        net_out__file(c, a);
         break;
     case NET_ANSWER_STREAM:
         break;
@@ -457,7 +457,7 @@ void net_reply_file(struct net_req *rq, int status, const struct net_headers *he
 }
 
 void net_reply_file_pinned(struct net_req *rq, int status, const struct net_headers *headers, int fd,
-                           off_t off, size_t len, net_release_fn *release, void *arg)
+                           off_t off, size_t len, net_still_fn *still, net_release_fn *release, void *arg)
 {
     net_reply__give(rq, &(struct net_answer){.kind = NET_ANSWER_FILE,
                                              .status = status,
@@ -465,6 +465,7 @@ void net_reply_file_pinned(struct net_req *rq, int status, const struct net_head
                                              .fd = fd,
                                              .off = off,
                                              .file_n = len,
+                                             .still = still,
                                              .release = release,
                                              .release_arg = arg});
 }

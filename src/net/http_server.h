@@ -198,9 +198,11 @@ void net_reply_json(struct net_req *rq, int status,
 /* The server closes fd afterwards. Reading must not block for long: sendfile runs on the loop's thread. */
 void net_reply_file(struct net_req *rq, int status, const struct net_headers *headers, int fd, off_t off,
                     size_t len);
+/* Asked before each part of a file that is sent: are its bytes still those that were promised? If not, the response is cut. */
+typedef bool net_still_fn(void *arg);
 void net_reply_file_pinned(struct net_req *rq, int status, const struct net_headers *headers, int fd,
-                           off_t off, size_t len, net_release_fn *release,
-                           void *arg); /* fd stays the caller's until release */
+                           off_t off, size_t len, net_still_fn *still, net_release_fn *release,
+                           void *arg); /* fd stays the caller's until release; still may be NULL */
 /* Zero copy: `body` stays valid until release. */
 void net_reply_pinned(struct net_req *rq, int status, const struct net_headers *headers, struct bytes body,
                       net_release_fn *release, void *arg);

@@ -127,7 +127,7 @@ static void file(struct net_req *rq, void *ctx)
 static void short_file(struct net_req *rq, void *ctx)
 {
     (void)ctx;
-    net_reply_file_pinned(rq, 200, NULL, file_fd(), 0, 2 << 20, http_rig_release, NULL);
+    net_reply_file_pinned(rq, 200, NULL, file_fd(), 0, 2 << 20, NULL, http_rig_release, NULL);
 }
 
 static void stream(struct net_req *rq, void *ctx)
