@@ -16,6 +16,9 @@
 #include "services/edge/pack.h"
 #include "store/file_replace.h"
 
+/* What a start waits for: a listener that opens seconds later because of one directory would keep all other packs from being served. */
+enum { START_BYTES = 64 << 20, START_FILE_COST = 1 << 10 };
+
 struct scan {
     struct edge *e;
     struct edge_pack *p;
@@ -26,6 +29,7 @@ struct scan {
     size_t known_n;
     struct buf index; /* the bytes known_list points into */
     uint64_t hashed;
+    uint64_t left; /* of what may be read now */
 };
 
 struct known {
@@ -66,8 +70,9 @@ static void read_index(struct scan *s)
     }
 }
 
+/* known: with what the last one had; of a path that is there twice the later counts. */
 RT_BLOCKS
-static void write_index(struct scan *s)
+static void write_index(struct scan *s, bool known)
 {
     char path[STORE_PATH_MAX];
     uint8_t head[EDGE_LOG_HEADER];
@@ -76,6 +81,8 @@ static void write_index(struct scan *s)
     buf_init(&out, 1u << 30);
     edge_log_header_encode(EDGE_LOG_DIX, (uint64_t)edge_now_ms(s->e), head);
     buf_put(&out, head, sizeof head);
+    for (size_t i = 0; known && i < s->known_n; i++)
+        edge_record_encode(&s->known_list[i].r, &out);
     for (size_t i = 0; i < s->p->list_n; i++) {
         const struct edge_member *m = &s->p->list[i];
         edge_record_encode(&(struct edge_record){.type = EDGE_DIX_FILE,
@@ -95,6 +102,16 @@ static void write_index(struct scan *s)
     buf_fini(&out);
 }
 
+static bool spend(struct scan *s, uint64_t n)
+{
+    bool enough = n <= s->left;
+    if (enough)
+        s->left -= n;
+    else
+        snprintf(s->fault->text, sizeof s->fault->text, "its files are being read");
+    return enough;
+}
+
 RT_BLOCKS
 static enum err digest_of(struct scan *s, int fd, struct edge_member *m)
 {
@@ -106,6 +123,8 @@ static enum err digest_of(struct scan *s, int fd, struct edge_member *m)
         m->digest = k->r.digest;
         return ERR_OK;
     }
+    if (!spend(s, m->id.size))
+        return ERR_BUSY;
     sha256_init(&c);
     for (uint64_t at = 0; at < m->id.size;) {
         ssize_t n = pread(fd, scratch, sizeof scratch, (off_t)at);
@@ -126,6 +145,8 @@ RT_BLOCKS
 static enum err add_file(struct scan *s, const char *path)
 {
     struct edge_pack *p = s->p;
+    if (!spend(s, START_FILE_COST))
+        return ERR_BUSY;
     int fd = open_beneath(p->dirfd, path, O_RDONLY);
     if (fd < 0)
         return errno == ENOENT ? ERR_OK : err_from_errno(errno);
@@ -146,7 +167,9 @@ static enum err add_file(struct scan *s, const char *path)
         e = digest_of(s, fd, &m);
     close(fd);
     if (e != ERR_OK) {
-        snprintf(s->fault->text, sizeof s->fault->text, "%.100s cannot be read (%s)", path, err_title(e));
+        if (e != ERR_BUSY)
+            snprintf(s->fault->text, sizeof s->fault->text, "%.100s cannot be read (%s)", path,
+                     err_title(e));
         free((void *)(uintptr_t)m.path.p);
         return e;
     }
@@ -204,6 +227,7 @@ static enum err finish(struct edge_pack *p)
     edge_dir_id_begin(&c);
     for (size_t i = 0; e == ERR_OK && i < p->list_n; i++) {
         edge_dir_id_add(&c, p->list[i].path, &p->list[i].digest);
+        p->list_bytes += p->list[i].id.size;
         e = map_add(&p->members, bytes_of_str(p->list[i].path), &p->list[i]);
     }
     sha256_final(&c, &p->id);
@@ -212,7 +236,7 @@ static enum err finish(struct edge_pack *p)
 
 enum err edge_dir_open(struct edge *e, struct edge_pack *p, struct edge_fault *f)
 {
-    struct scan s = {.e = e, .p = p, .fault = f};
+    struct scan s = {.e = e, .p = p, .fault = f, .left = e->generation ? UINT64_MAX : START_BYTES};
     p->dirfd = open(p->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (p->dirfd < 0) {
         snprintf(f->text, sizeof f->text, "cannot be opened (%s)", err_title(err_from_errno(errno)));
@@ -225,13 +249,21 @@ enum err edge_dir_open(struct edge *e, struct edge_pack *p, struct edge_fault *f
     }
     if (err == ERR_OK)
         err = finish(p);
-    if (err == ERR_OK)
-        write_index(&s);
+    if (err == ERR_OK || err == ERR_BUSY) /* what is known by now need not be read again */
+        write_index(&s, err == ERR_BUSY);
     obs_counter_add(obs_counter(e->m[EDGE_M_hashed]), s.hashed);
     map_fini(&s.known);
     free(s.known_list);
     buf_fini(&s.index);
     return err;
+}
+
+bool edge_dir_same(const struct edge_pack *a, const struct edge_pack *b)
+{
+    bool same = a->list_n == b->list_n;
+    for (size_t i = 0; same && i < a->list_n; i++)
+        same = str_eq(a->list[i].path, b->list[i].path) && edge_file_id_eq(&a->list[i].id, &b->list[i].id);
+    return same;
 }
 
 enum err edge_member_open(struct edge *e, struct edge_pack *p, struct edge_member *m,

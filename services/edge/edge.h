@@ -115,6 +115,7 @@ struct edge {
     struct edge_pack_op *reload_next, *reload_now;
     struct edge_verify *verify;   /* full passes over the store; scrub.h */
     _Atomic bool packs_ok;        /* every pack is mounted from its newest file */
+    bool packs_unread;            /* the start did not wait for all; the verifier's once it runs */
     _Atomic int64_t shed_ns;      /* when a queue last refused */
     _Atomic unsigned workers_run; /* worker threads alive */
     _Atomic unsigned open_files;  /* directory files kept open */

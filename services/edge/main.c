@@ -35,6 +35,8 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
     if (e != ERR_OK)
         return conf_refuse(c, "fill.routes", out_err, "%s", why);
     edge_settings_free(s);
+    if (cfg->packs_seal_rate && cfg->packs_seal_rate < 1 << 20)
+        return conf_refuse(c, "packs.seal_rate", out_err, "must be 0 or at least 1MiB");
     if (cfg->retry_base > cfg->retry_max)
         return conf_refuse(c, "retry.live_fill.base_ms", out_err, "must not be over max_ms");
     return ERR_OK;

@@ -12,6 +12,7 @@
 #include "base/map.h"
 #include "services/edge/core/pack_id.h"
 #include "services/edge/core/pmtiles.h"
+#include "services/edge/core/record.h"
 #include "services/edge/core/tile.h"
 #include "services/edge/edge.h"
 #include "services/edge/tags.h"
@@ -70,6 +71,9 @@ struct edge_pack {
     struct map members;
     struct edge_member *list;
     size_t list_n;
+    uint64_t list_bytes;
+    _Atomic bool
+        outdated; /* a file in it is another than at the mount; set by who noticed, read by the verifier */
 
     struct edge_tags tags;
     _Atomic bool sealed; /* archive is valid. Pairs with the store after it was written */
@@ -118,6 +122,8 @@ NODISCARD enum err edge_dir_open(struct edge *e, struct edge_pack *p,
 /* A reference to the opened file of a member; ERR_CONFLICT: it is not what it was at the mount. */
 NODISCARD enum err edge_member_open(struct edge *e, struct edge_pack *p, struct edge_member *m,
                                     struct edge_file **out) RT_BLOCKS;
+/* Same paths, files and times: what is known of one's files is true of the other's. */
+bool edge_dir_same(const struct edge_pack *a, const struct edge_pack *b);
 
 /* The built-in pack, made once. */
 NODISCARD enum err edge_demo_file(struct edge_file **out);
@@ -134,6 +140,7 @@ struct edge_slot {
     enum edge_pack_kind kind;
     char error[160];
     char path[512];
+    char mount[EDGE_NAME_MAX + 1]; /* of a directory */
 };
 
 struct edge_generation {

@@ -198,6 +198,13 @@ static bool unchanged(const struct edge_slot *old, const struct wish *w)
            sha256_eq(&id, &old->pack->id);
 }
 
+/* The same bytes in files with other times, or below another prefix, are served from the new one. */
+static bool kept(struct edge_pack *old, const struct edge_pack *p)
+{
+    return sha256_eq(&old->id, &p->id) && edge_pack_ok(old) && strcmp(old->mount, p->mount) == 0 &&
+           edge_dir_same(old, p) && !atomic_load_explicit(&old->outdated, memory_order_relaxed);
+}
+
 /* Fills slot i of the new generation. */
 RT_BLOCKS
 static void mount_one(struct edge *e, const struct wish *w, const struct edge_slot *old,
@@ -205,31 +212,33 @@ static void mount_one(struct edge *e, const struct wish *w, const struct edge_sl
 {
     struct edge_fault fault = {""};
     struct edge_pack *p = NULL;
+    enum err err = ERR_OK;
     snprintf(slot->name, sizeof slot->name, "%s", w->name);
     snprintf(slot->path, sizeof slot->path, "%s", w->path);
+    snprintf(slot->mount, sizeof slot->mount, "%s", w->mount);
     slot->kind = w->kind;
     if (unchanged(old, w)) {
         slot->pack = edge_pack_ref(old->pack);
         note(&out->unchanged, w->name);
     } else {
-        enum err err = edge_pack_open(e,
-                                      &(struct edge_pack_spec){str_from_c(w->name), str_from_c(w->mount),
-                                                               *w->path ? w->path : NULL, w->kind},
-                                      &p, &fault);
+        err = edge_pack_open(e,
+                             &(struct edge_pack_spec){str_from_c(w->name), str_from_c(w->mount),
+                                                      *w->path ? w->path : NULL, w->kind},
+                             &p, &fault);
         if (err == ERR_OK)
             err = check_healthy(old, p, &fault);
         if (err == ERR_OK)
             err = check_whole(e, p, w, &fault);
-        if (err == ERR_OK && old && old->pack && sha256_eq(&old->pack->id, &p->id) &&
-            edge_pack_ok(old->pack)) {
+        if (err == ERR_OK && old && old->pack && kept(old->pack, p)) {
             edge_pack_unref(p); /* a directory whose files are all the same */
             slot->pack = edge_pack_ref(old->pack);
             note(&out->unchanged, w->name);
         } else if (err == ERR_OK) {
+            bool same_bytes = old && old->pack && sha256_eq(&old->pack->id, &p->id);
             slot->pack = p;
             p->since_s =
                 edge_store_pack_since(e, p->name, &p->id, old && old->pack ? old->pack->since_s : 0);
-            note(&out->swapped, w->name);
+            note(same_bytes ? &out->unchanged : &out->swapped, w->name);
             obs_log(svc_log(e->svc), OBS_INFO, "pack_mounted", OBS_STR("pack", (const char *)w->name),
                     OBS_U64("tiles", p->tiles), OBS_U64("files", p->list_n), OBS_END);
         } else {
@@ -244,7 +253,10 @@ static void mount_one(struct edge *e, const struct wish *w, const struct edge_sl
         snprintf(slot->error, sizeof slot->error, "a second file has the same name");
         slot->state = EDGE_REJECTED;
     }
-    if (slot->state == EDGE_REJECTED) {
+    if (err == ERR_BUSY) { /* only at the start, which does not wait for much of it */
+        e->packs_unread = true;
+        obs_log(svc_log(e->svc), OBS_INFO, "pack_unread", OBS_STR("pack", (const char *)w->name), OBS_END);
+    } else if (slot->state == EDGE_REJECTED) {
         edge_reload_refuse(out, w->name, slot->error);
         svc_feed_tell(e->events, "pack_rejected", "{\"pack\":\"%s\"}", w->name);
         obs_log(svc_log(e->svc), OBS_WARN, "pack_rejected", OBS_STR("pack", (const char *)w->name),

@@ -38,9 +38,9 @@ static void put_pack(struct json_w *w, const struct edge_slot *slot)
         json_cstr(w, slot->error);
     else
         json_nil(w);
+    json_put_cstr(w, "mount", p ? p->mount : slot->mount);
     if (p) {
-        json_put_cstr(w, "mount", p->mount);
-        json_put_u64(w, "bytes", p->file ? p->file->size : 0);
+        json_put_u64(w, "bytes", p->file ? p->file->size : p->list_bytes);
         json_key(w, "digest");
         if (p->kind != EDGE_PACK_DIR && atomic_load_explicit(&p->sealed, memory_order_acquire))
             json_hash(w, &p->archive);

@@ -3,6 +3,16 @@
 #include "services/edge/pack.h"
 #include "services/edge/serve.h"
 
+enum { SEAL_WAIT_MAX_S = 600 };
+
+/* At the rate that is allowed; never, when nothing is sealed at all. */
+static unsigned seconds_left(struct edge_pack *p, uint64_t rate)
+{
+    uint64_t done = atomic_load_explicit(&p->sealed_bytes, memory_order_relaxed), size = p->file->size;
+    uint64_t s = rate ? ((size > done ? size - done : 0) + rate - 1) / rate : SEAL_WAIT_MAX_S;
+    return s < 1 ? 1 : s > SEAL_WAIT_MAX_S ? SEAL_WAIT_MAX_S : (unsigned)s;
+}
+
 void edge_get_archive(struct net_req *rq, void *ctx)
 {
     struct edge *e = ctx;
@@ -17,7 +27,8 @@ void edge_get_archive(struct net_req *rq, void *ctx)
         edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE, "the pack is not a PMTiles archive");
     else if (p && !atomic_load_explicit(&p->sealed,
                                         memory_order_acquire)) /* pairs with the verifier's release */
-        edge_refuse_after(e, rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK, "the archive is still being hashed", 1);
+        edge_refuse_after(e, rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK, "the archive is still being hashed",
+                          seconds_left(p, edge_config(e)->packs_seal_rate));
     else if (p) {
         struct edge_repr r = {.digest = p->archive,
                               .size = p->file->size,

@@ -29,6 +29,14 @@ static void serve_member(struct edge *e, struct net_req *rq, const struct member
     edge_serve(e, rq, &r, may_block);
 }
 
+/* The verifier looks what is there now; files that did not change are served meanwhile. */
+static void refuse_changed(struct edge *e, struct net_req *rq, const struct member_call *c)
+{
+    atomic_store_explicit(&c->p->outdated, true, memory_order_relaxed);
+    edge_refuse(e, rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK,
+                "the file is not what it was when the pack was mounted");
+}
+
 static void drop_member(void *arg)
 {
     edge_unpin(((struct member_call *)arg)->g);
@@ -42,9 +50,10 @@ static void member_later(struct edge *e, struct net_req *rq, void *arg, unsigned
     enum err err = edge_member_open(e, c.p, c.m, &file);
     if (err == ERR_OK)
         serve_member(e, rq, &c, file, true);
+    else if (err == ERR_CONFLICT)
+        refuse_changed(e, rq, &c);
     else
-        edge_refuse(e, rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK,
-                    "the file is not what it was when the pack was mounted");
+        edge_refuse(e, rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK, "the file cannot be opened");
     edge_unpin(c.g);
 }
 
@@ -53,12 +62,18 @@ static bool from_packs(struct edge *e, struct net_req *rq, struct str name, bool
 {
     struct member_call c = {.g = edge_pin(e)};
     for (size_t i = 0; i < c.g->n && !c.m; i++) {
-        struct edge_pack *p = c.g->slots[i].pack;
-        if (!p || p->kind != EDGE_PACK_DIR || !str_starts(name, str_from_c(p->mount)))
+        const struct edge_slot *slot = &c.g->slots[i];
+        struct edge_pack *p = slot->pack;
+        struct str mount = str_from_c(p ? p->mount : slot->mount);
+        if (slot->kind != EDGE_PACK_DIR || !str_starts(name, mount))
             continue;
-        size_t skip = strlen(p->mount);
-        *out_mounted = *out_mounted || skip > 0;
-        c.m = map_get(&p->members, bytes_of(name.p + skip, name.n - skip));
+        if (!p) { /* refused, or not read yet: whether it has the name is not known */
+            edge_refuse(e, rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK, slot->error);
+            edge_unpin(c.g);
+            return true;
+        }
+        *out_mounted = true;
+        c.m = map_get(&p->members, bytes_of(name.p + mount.n, name.n - mount.n));
         c.p = p;
     }
     if (!c.m) {
@@ -66,8 +81,11 @@ static bool from_packs(struct edge *e, struct net_req *rq, struct str name, bool
         return false;
     }
     struct edge_file *file = atomic_load_explicit(&c.m->open, memory_order_acquire);
-    if (file && !atomic_load_explicit(&file->changed, memory_order_relaxed)) {
-        serve_member(e, rq, &c, edge_file_ref(file), false);
+    if (file) { /* its times are asked for every time: an editor or cp writes into the file itself */
+        if (edge_file_unchanged(file))
+            serve_member(e, rq, &c, edge_file_ref(file), false);
+        else
+            refuse_changed(e, rq, &c);
         edge_unpin(c.g);
         return true;
     }

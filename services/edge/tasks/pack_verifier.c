@@ -150,6 +150,13 @@ static void reload(struct verifier *v)
     edge_reload_fini(&r);
 }
 
+/* Of a directory's files those know that open and send them. */
+static bool as_mounted(struct edge_pack *p)
+{
+    return p->file ? edge_file_unchanged(p->file)
+                   : !atomic_load_explicit(&p->outdated, memory_order_relaxed);
+}
+
 /* A file that was overwritten is not served any more; a reload finds out what is there now. */
 static void check_files(struct verifier *v) RT_UNCHECKED
 {
@@ -161,7 +168,7 @@ static void check_files(struct verifier *v) RT_UNCHECKED
     bool changed = false;
     for (size_t i = 0; i < g->n; i++) {
         struct edge_slot *slot = &g->slots[i];
-        if (!slot->pack || !slot->pack->file || edge_file_unchanged(slot->pack->file))
+        if (!slot->pack || as_mounted(slot->pack))
             continue;
         if (slot->state != EDGE_CHANGED) {
             svc_feed_tell(v->e->events, "pack_changed", "{\"pack\":\"%s\"}", slot->name);
@@ -187,6 +194,8 @@ enum err edge_pack_verifier_run(struct rt_task *self, void *arg)
     struct verifier v = {.e = arg};
     enum err err = ERR_OK;
     edge_turns_begin(&v.e->turns, self, v.e->svc);
+    if (v.e->packs_unread && edge_request_reload(v.e, NULL, 0, NULL) == ERR_OK)
+        v.e->packs_unread = false;
     while (!rt_task_stopping(self)) {
         void *op;
         uint64_t bytes = 0;
