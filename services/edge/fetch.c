@@ -199,5 +199,6 @@ enum edge_got edge_fetch(struct edge_client *c, const struct edge_get *get, stru
         return EDGE_GOT_DISK;
     return rc == CURLE_OK                   ? EDGE_GOT_ANSWER
            : rc == CURLE_OPERATION_TIMEDOUT ? EDGE_GOT_TIMEOUT
+           : rc == CURLE_PARTIAL_FILE       ? EDGE_GOT_SHORT
                                             : EDGE_GOT_FAILED;
 }

@@ -28,6 +28,7 @@ enum edge_got {
     EDGE_GOT_ANSWER,
     EDGE_GOT_TIMEOUT,
     EDGE_GOT_FAILED,    /* no connection, TLS, protocol */
+    EDGE_GOT_SHORT,     /* it ended before the length that was declared */
     EDGE_GOT_FORBIDDEN, /* an address it must not connect to */
     EDGE_GOT_TOO_LARGE,
     EDGE_GOT_DISK,

@@ -129,13 +129,13 @@ static void refuse(struct edge *e, struct net_req *rq, const struct edge_outcome
 
 static void reply_202(struct edge *e, const struct edge_waiter *w)
 {
-    char raw[1600];
+    char raw[10 << 10]; /* a target has at most 8 KiB */
     struct buf lines, body;
     struct json_w json;
-    struct str path = net_req_path(w->rq);
     buf_init_fixed(&lines, raw, sizeof raw);
-    if (path.n < 1024)
-        buf_printf(&lines, "Location: %.*s\r\n", STR_ARG(path));
+    buf_puts(&lines, "Location: ");
+    buf_put_str(&lines, net_req_target(w->rq)); /* with the query: it may be part of the name */
+    buf_puts(&lines, "\r\n");
     buf_puts(&lines, "Preference-Applied: respond-async\r\nRetry-After: 1\r\n");
     edge_cors(e, w->rq, &lines);
     buf_init(&body, 1 << 16); /* every byte of a name may take six */

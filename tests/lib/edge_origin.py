@@ -10,6 +10,9 @@
 /flaky/<n>/<name>  503 for the first n GETs of this name
 /count/<path>      how many GETs the path had (not counted itself)
 /trace/<path>      the traceparent of the last GET of the path
+/auth/<path>       the Authorization of the last GET of the path
+/to/<port>/<path>  redirects to the path at another origin on this machine
+/same/<name>       304 to whoever names any ETag
 /set/<name>/<text> what /live/<name> serves from now on, with an ETag made from it
 """
 import hashlib
@@ -20,7 +23,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-counts, live, traces, lock = {}, {}, {}, threading.Lock()
+counts, live, traces, tokens, lock = {}, {}, {}, {}, threading.Lock()
 gates = {}
 
 
@@ -56,8 +59,11 @@ class Origin(BaseHTTPRequestHandler):
             return self.send(200, str(n).encode())
         if parts[0] == "trace":
             return self.send(200, traces.get(path[6:], "").encode())
+        if parts[0] == "auth":
+            return self.send(200, tokens.get(path[5:], "").encode())
         with lock:
             traces[path] = self.headers.get("traceparent", "")
+            tokens[path] = self.headers.get("Authorization", "")
             counts[path] = counts.get(path, 0) + 1
             count = counts[path]
         body = (parts[-1] * 100).encode()
@@ -81,6 +87,12 @@ class Origin(BaseHTTPRequestHandler):
             if self.headers.get("If-None-Match") == etag(body):
                 return self.send(304, ETag=etag(body))
             return self.send(200, body, ETag=etag(body))
+        if kind == "same":
+            if self.headers.get("If-None-Match"):
+                return self.send(304)
+            return self.send(200, body, ETag=etag(body))
+        if kind == "to":
+            return self.send(302, Location="https://127.0.0.1:%s/%s" % (parts[1], "/".join(parts[2:])))
         if kind == "flaky":
             if count <= int(parts[1]):
                 return self.send(503)

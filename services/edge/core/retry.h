@@ -17,8 +17,8 @@ struct edge_retry {
 
 /* random: any 64 bits; ignored without jitter. n counts from 0. */
 uint64_t edge_retry_sleep_ms(const struct edge_retry *r, unsigned n, uint64_t random);
-/* The most all sleeps of one job can take together. */
-uint64_t edge_retry_longest_ms(const struct edge_retry *r);
+/* The most all tries and sleeps of one job can take together. */
+uint64_t edge_retry_job_ms(const struct edge_retry *r, uint64_t timeout_ms);
 
 /* Upstream answers worth another try: 503 and 504; timeouts are the caller's to tell. */
 static inline bool edge_retry_status(int status)

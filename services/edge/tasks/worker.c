@@ -26,7 +26,9 @@ struct job {
     struct obs_span span; /* of the try under way */
 };
 
-static const struct edge_outcome interrupted = {ERR_CANCELED, EDGE_R_NONE, "", 0};
+static const struct edge_outcome interrupted = {ERR_CANCELED, EDGE_R_NONE, "", 0},
+                                 wrong_length = {ERR_UPSTREAM_INVALID, EDGE_R_UPSTREAM,
+                                                 "the origin's length is not the one it declared", 0};
 
 static struct edge_outcome outcome(enum err err, enum edge_reason reason, const char *detail)
 {
@@ -43,6 +45,12 @@ static void drop_tmp(struct job *j)
 
 /* ---- one GET ---- */
 
+/* Only what has no digest of its own to be judged by: a manifest may list another object by now. */
+static bool revalidates(const struct edge_fill *f)
+{
+    return f->has_stale && f->stale.etag[0] && !f->has_digest;
+}
+
 static void make_headers(const struct job *j, const char *lines[HEADERS_MAX], char room[3][400])
 {
     const struct edge_fill *f = j->f;
@@ -54,11 +62,12 @@ static void make_headers(const struct job *j, const char *lines[HEADERS_MAX], ch
     size_t name = (size_t)snprintf(room[1], sizeof room[1], "traceparent: ");
     obs_traceparent_format(&j->span.self, room[1] + name); /* we are the origin's caller */
     lines[n++] = room[1];
-    if (f->has_stale && f->stale.etag[0]) {
+    if (revalidates(f)) {
         snprintf(room[2], sizeof room[2], "If-None-Match: %s", f->stale.etag);
         lines[n++] = room[2];
     }
-    if (f->route->authorization)
+    /* What the route's own origin may know is not told to another that it redirects to. */
+    if (f->route->authorization && edge_url_below(buf_str(&j->url), &f->route->origin))
         lines[n++] = f->route->authorization;
     lines[n] = NULL;
 }
@@ -163,8 +172,7 @@ static struct edge_outcome judge_body(struct job *j)
     struct net_etag tag;
     struct sha256 claimed;
     if (a->declared >= 0 && (uint64_t)a->declared != a->bytes)
-        return outcome(ERR_UPSTREAM_INVALID, EDGE_R_UPSTREAM,
-                       "the origin's length is not the one it declared");
+        return wrong_length;
     if (a->coded)
         return outcome(ERR_UPSTREAM_INVALID, EDGE_R_UPSTREAM,
                        "the origin sent a content coding that was not asked for");
@@ -193,6 +201,8 @@ static struct edge_outcome judge(struct job *j, enum edge_got got, bool off_list
         return outcome(ERR_UPSTREAM_UNAVAILABLE, EDGE_R_TIMEOUT, "the origin did not answer in time");
     case EDGE_GOT_FAILED:
         return outcome(ERR_UPSTREAM, EDGE_R_UPSTREAM, "the origin cannot be reached or is not trusted");
+    case EDGE_GOT_SHORT:
+        return wrong_length;
     case EDGE_GOT_FORBIDDEN:
         return outcome(ERR_NOT_ALLOWED, EDGE_R_NOT_ALLOWED, "the origin's address is not allowed");
     case EDGE_GOT_TOO_LARGE:
@@ -209,7 +219,7 @@ static struct edge_outcome judge(struct job *j, enum edge_got got, bool off_list
                        "the origin redirects to where fills may not go");
     if (j->a.status == 200)
         return judge_body(j);
-    if (j->a.status == 304 && j->f->has_stale)
+    if (j->a.status == 304 && revalidates(j->f))
         return outcome(ERR_OK, EDGE_R_NONE, "");
     if (j->a.status == 404 || j->a.status == 410)
         return outcome(ERR_NOT_FOUND, EDGE_R_NONE, "the origin has no such object");
@@ -221,6 +231,13 @@ static struct edge_outcome judge(struct job *j, enum edge_got got, bool off_list
 static bool transient(const struct edge_outcome *o)
 {
     return o->err == ERR_UPSTREAM_UNAVAILABLE;
+}
+
+/* Its tries and sleeps would be over by now, had it not waited in the queue. */
+static bool past_its_end(const struct job *j, const struct edge_retry *retry)
+{
+    uint64_t ms = edge_retry_job_ms(retry, (uint64_t)j->f->route->timeout_ms);
+    return ms < INT64_MAX / 1000000 && edge_now_ns(j->e) > j->f->queued_ns + (int64_t)ms * 1000000;
 }
 
 RT_BLOCKS
@@ -241,7 +258,7 @@ static struct edge_outcome fetch_with_retries(struct job *j)
         obs_span_u64(&j->span, "try", n + 1);
         obs_span_end(svc_tracer(j->e->svc), &j->span, o.err);
         if (!transient(&o) || n >= retry.max_retries || svc_draining(j->e->svc) ||
-            !edge_fill_wanted(j->e, j->f))
+            past_its_end(j, &retry) || !edge_fill_wanted(j->e, j->f))
             return o;
         edge_fill_to(j->e, j->f, EDGE_FILL_BACKOFF);
         obs_counter_inc(obs_counter_nth(j->e->m[EDGE_M_backoff], 0));

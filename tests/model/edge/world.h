@@ -72,7 +72,7 @@ struct str net_req_corr_id(const struct net_req *rq)
     return STR("model");
 }
 
-struct str net_req_path(const struct net_req *rq)
+struct str net_req_target(const struct net_req *rq)
 {
     (void)rq;
     return STR("/edge/assets/x");

@@ -655,7 +655,8 @@ static void back_off_follows_its_formula_and_saturates(void **state)
         assert_true(edge_retry_sleep_ms(&r, n, 51) == step);
         assert_true(edge_retry_sleep_ms(&r, n, UINT64_MAX) <= step + 50);
     }
-    assert_true(edge_retry_longest_ms(&r) == 50 + 50 + 100 + 50);
+    assert_true(edge_retry_job_ms(&r, 5000) == 3 * 5000 + 50 + 50 + 100 + 50);
+    assert_true(edge_retry_job_ms(&r, UINT64_MAX / 2) == UINT64_MAX);
     r.jitter = false;
     assert_true(edge_retry_sleep_ms(&r, 1, 77) == 100);
     assert_true(edge_retry_status(503) && edge_retry_status(504) && !edge_retry_status(502) &&
