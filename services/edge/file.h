@@ -34,6 +34,7 @@ struct edge_file {
     size_t words;
     _Atomic uint64_t *warm[2]; /* [era & 1] is the current one */
     _Atomic int64_t era;       /* number of the present 10 seconds */
+    _Atomic int64_t looked_ns; /* when edge_file_unchanged_at asked for its times */
 };
 
 /* Takes over fd (also when it fails). */
@@ -62,5 +63,7 @@ uint64_t
 edge_file_changes(void); /* how often that was said of any file; acquire, after the file's own word */
 /* Compares size, times and inode with what they were when it was opened; remembers a difference. */
 bool edge_file_unchanged(struct edge_file *f);
+/* The same, asking at most once a second. */
+bool edge_file_unchanged_at(struct edge_file *f, int64_t now_ns);
 
 #endif

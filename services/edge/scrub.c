@@ -99,12 +99,9 @@ enum err edge_scrub_pass(struct edge *e, struct edge_turns *turns, uint64_t rate
         snprintf(dir, sizeof dir, "%.480s/cas/%02x", e->store->dir, shard);
         err = store_disk_list(e->store->disk, dir, add_name, &names);
         for (size_t i = 0; err == ERR_OK && i < names.n; i++) {
-            uint64_t size = 0;
             adopt(e, &names.list[i]);
-            edge_store_has(e->store, &names.list[i], &size);
             err = edge_scrub_object(e, turns, &names.list[i], rate);
             out->checked++;
-            out->bytes += size;
             if (err == ERR_CORRUPT && out->corrupt_n < EDGE_SCRUB_LISTED)
                 out->corrupt[out->corrupt_n++] = names.list[i];
             if (err == ERR_CORRUPT || err == ERR_NOT_FOUND)

@@ -13,7 +13,7 @@
 enum { EDGE_SCRUB_LISTED = 100 };
 
 struct edge_scrub_report {
-    uint64_t checked, bytes;
+    uint64_t checked;
     size_t corrupt_n;
     struct sha256 corrupt[EDGE_SCRUB_LISTED];
 };

@@ -102,21 +102,6 @@ static struct bytes key_of(const struct sha256 *d)
     return bytes_of(d->b, sizeof d->b);
 }
 
-enum err edge_store_open_now(struct edge_store *s, const struct sha256 *digest, struct edge_file **out)
-{
-    rt_lock_take(&s->objects);
-    struct edge_opened *o = map_get(&s->opened, key_of(digest));
-    if (o) {
-        if (o != s->newest) {
-            list_remove(s, o);
-            list_push(s, o);
-        }
-        *out = edge_file_ref(o->file);
-    }
-    rt_lock_release(&s->objects);
-    return o ? ERR_OK : ERR_NOT_FOUND;
-}
-
 static struct edge_opened *take_out(struct edge_store *s, struct edge_opened *o)
 {
     if (o) {
@@ -140,6 +125,25 @@ void edge_store_forget(struct edge_store *s, const struct sha256 *digest)
     s->forgotten++;
     rt_lock_release(&s->objects);
     opened_free(o);
+}
+
+enum err edge_store_open_now(struct edge_store *s, const struct sha256 *digest, struct edge_file **out)
+{
+    rt_lock_take(&s->objects);
+    struct edge_opened *o = map_get(&s->opened, key_of(digest));
+    if (o) {
+        if (o != s->newest) {
+            list_remove(s, o);
+            list_push(s, o);
+        }
+        *out = edge_file_ref(o->file);
+    }
+    rt_lock_release(&s->objects);
+    if (!o || edge_file_unchanged_at(*out, edge_now_ns(s->e)))
+        return o ? ERR_OK : ERR_NOT_FOUND;
+    edge_file_unref(*out); /* somebody wrote into it: it is opened, and so hashed, anew */
+    edge_store_forget(s, digest);
+    return ERR_NOT_FOUND;
 }
 
 static uint64_t forgotten(struct edge_store *s)

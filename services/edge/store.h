@@ -15,7 +15,7 @@
 #include "services/edge/core/catalog.h"
 #include "services/edge/edge.h"
 
-enum { EDGE_OBJECTS_OPEN = 1024, EDGE_QUARANTINE_FILES = 64 };
+enum { EDGE_OBJECTS_OPEN = 1024, EDGE_QUARANTINE_FILES = 64, EDGE_QUARANTINE_DAYS = 7 };
 
 struct edge_store {
     struct edge *e;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/str.h"
 #include "services/edge/store.h"
 #include "store/file_replace.h"
 #include "svc/feed.h"
@@ -375,10 +376,34 @@ static size_t collect_touches(struct edge_store *s, struct buf *out)
     return n;
 }
 
+static enum err drop_old(void *ctx, const char *name) RT_UNCHECKED
+{
+    struct edge_store *s = ctx;
+    char path[STORE_PATH_MAX];
+    const char *at = strrchr(name, '.');
+    uint64_t since_ms;
+    if (!at || str_parse_u64(str_from_c(at + 1), &since_ms) != ERR_OK ||
+        edge_now_ms(s->e) < (int64_t)since_ms + EDGE_QUARANTINE_DAYS * INT64_C(86400000))
+        return ERR_OK;
+    snprintf(path, sizeof path, "%.300s/cas/quarantine/%.100s", s->dir, name);
+    return store_disk_unlink(s->disk, path);
+}
+
+RT_BLOCKS
+static void drop_old_quarantine(struct edge_store *s)
+{
+    char dir[STORE_PATH_MAX];
+    store_path_join(dir, s->dir, "cas/quarantine");
+    enum err e = store_disk_list(s->disk, dir, drop_old, s);
+    if (e != ERR_OK)
+        obs_log(svc_log(s->e->svc), OBS_WARN, "quarantine_left", OBS_ERR(e), OBS_END);
+}
+
 void edge_store_upkeep(struct edge_store *s, bool last)
 {
     struct buf touches;
     size_t n;
+    drop_old_quarantine(s);
     buf_init(&touches, TOUCH_EVERY * EDGE_TOUCH_BYTES);
     do {
         buf_reset(&touches);

@@ -231,6 +231,14 @@ enum err edge_file_hash(struct edge_file *f, uint64_t at, uint64_t n, struct sha
     return ERR_OK;
 }
 
+/* Damage leaves no trace in a file's times. */
+bool edge_file_unchanged_at(struct edge_file *f, int64_t now_ns)
+{
+    (void)f;
+    (void)now_ns;
+    return true;
+}
+
 /* ---- the rest of the service ---- */
 
 static int64_t no_time(void *ctx)
