@@ -244,6 +244,11 @@ void edge_defer(struct edge *e, struct net_req *rq, edge_job_fn *run, void (*dro
 
 /* ---- refuse.c ---- */
 
+/* Sent with everything under /edge/. */
+#define EDGE_SAFE_HEADERS                                                                                  \
+    "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"                                  \
+    "Content-Security-Policy: default-src 'none'; sandbox\r\n"
+
 /* Problem with X-Reason and details.reason, counted once; detail is one sentence. retry_s 0: the server's estimate. */
 void edge_refuse(struct edge *e, struct net_req *rq, enum err err, enum edge_reason reason,
                  const char *detail);

@@ -117,6 +117,8 @@ void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_rejec
     enum edge_reason reason = reason_of(why, p);
     const struct net_route *route = net_req_route(rq);
     (void)s;
+    if (!route && str_starts(net_req_path(rq), STR("/edge/"))) /* no such path, or not this method */
+        net_req_answer_with(rq, STR(EDGE_SAFE_HEADERS));
     if (reason == EDGE_R_NONE || p->headers || (route && route->tag == EDGE_AT_ADMIN))
         return;
     obs_counter_inc(obs_counter_nth(e->m[EDGE_M_rejects], reason));

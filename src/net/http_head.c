@@ -122,10 +122,7 @@ static void deadline_read(struct net_req *rq)
 
 static bool trusted(const struct net_limits *l, const uint8_t addr[16])
 {
-    for (size_t i = 0; i < l->trusted_proxies_count; i++)
-        if (net_cidr_has(&l->trusted_proxies[i], addr))
-            return true;
-    return false;
+    return net_cidr_any(l->trusted_proxies, l->trusted_proxies_count, addr);
 }
 
 /* Behind trusted proxies the client is the right-most address that none of them owns. */

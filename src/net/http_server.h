@@ -258,6 +258,7 @@ struct net_cidr {
 NODISCARD enum err net_cidr_parse(struct str s,
                                   struct net_cidr *out_cidr); /* "10.0.0.0/8", "::1" ; ERR_SYNTAX */
 bool net_cidr_has(const struct net_cidr *c, const uint8_t addr[16]);
+bool net_cidr_any(const struct net_cidr *list, size_t n, const uint8_t addr[16]); /* one of them has it */
 
 /* 0 means the default in brackets, unless said otherwise. */
 struct net_limits {

@@ -76,6 +76,14 @@ bool net_cidr_has(const struct net_cidr *c, const uint8_t addr[16])
     return rest == 0 || ((c->addr[whole] ^ addr[whole]) >> (8 - rest)) == 0;
 }
 
+bool net_cidr_any(const struct net_cidr *list, size_t n, const uint8_t addr[16])
+{
+    for (size_t i = 0; i < n; i++)
+        if (net_cidr_has(&list[i], addr))
+            return true;
+    return false;
+}
+
 void net_peer_format(const struct net_peer *peer, char out[NET_PEER_CHARS])
 {
     if (peer->kind == NET_PEER_UNIX)

@@ -1,10 +1,5 @@
 #include "services/edge/api/api.h"
 
-#define SAFE                                                                                               \
-    "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nContent-Security-Policy: "         \
-    "default-src "                                                                                         \
-    "'none'; sandbox\r\n"
-
 /* HEAD falls back to GET. */
 #define READ(path, handler, at, name)                                                                      \
     {.method = "GET",                                                                                      \
@@ -13,10 +8,10 @@
      .flags = NET_ADMIT_LATE,                                                                              \
      .tag = at,                                                                                            \
      .label = name,                                                                                        \
-     .headers = SAFE},                                                                                     \
+     .headers = EDGE_SAFE_HEADERS},                                                                        \
     {                                                                                                      \
         .method = "OPTIONS", .pattern = path, .fn = edge_options, .flags = NET_ADMIT_LATE, .tag = at,      \
-        .label = name, .headers = SAFE                                                                     \
+        .label = name, .headers = EDGE_SAFE_HEADERS                                                        \
     }
 #define ADMIN(verb, path, handler, ms)                                                                     \
     {                                                                                                      \

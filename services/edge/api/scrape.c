@@ -3,12 +3,7 @@
 
 static bool may_scrape(const struct edge_settings *s, const struct net_peer *peer)
 {
-    if (peer->kind == NET_PEER_UNIX)
-        return true;
-    for (size_t i = 0; i < s->scrapers_n; i++)
-        if (net_cidr_has(&s->scrapers[i], peer->addr))
-            return true;
-    return false;
+    return peer->kind == NET_PEER_UNIX || net_cidr_any(s->scrapers, s->scrapers_n, peer->addr);
 }
 
 void edge_scrape(struct svc *s, void *edge, struct net_req *rq)

@@ -106,8 +106,13 @@ static bool base_url(struct edge *e, struct net_req *rq, char out[BASE_MAX])
         snprintf(out, BASE_MAX, "%.*s", (int)(fixed[n - 1] == '/' ? n - 1 : n), fixed);
         return true;
     }
-    bool tls = net_req_peer(rq)->kind == NET_PEER_TLS ||
-               (edge_settings(e)->proxies_n && str_eq_c(net_req_header(rq, "x-forwarded-proto"), "https"));
+    const struct edge_settings *s = edge_settings(e);
+    const struct net_peer *peer = net_req_socket_peer(rq);
+    bool tls = peer->kind == NET_PEER_TLS;
+    struct str proto = net_req_header(rq, "x-forwarded-proto");
+    if (proto.p &&
+        net_cidr_any(s->proxies, s->proxies_n, peer->addr)) /* anybody else may say what he likes */
+        tls = str_eq_c(proto, "https");
     snprintf(out, BASE_MAX, "%s://%.*s", tls ? "https" : "http", STR_ARG(host));
     return host.n < 256 && edge_host_ok(host);
 }
