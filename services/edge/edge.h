@@ -217,9 +217,14 @@ struct edge_settings {
     const char *packs_dir;
 };
 
+/* Which key is wrong, and what about it. */
+struct edge_why {
+    const char *key;
+    char text[200];
+};
 /* ERR_BAD_REQUEST with a sentence in why. Reads digest manifests and auth files. */
 NODISCARD enum err edge_settings_make(const struct edge_config *cfg, const char *data_dir,
-                                      struct edge_settings **out, char why[200]);
+                                      struct edge_settings **out, struct edge_why *why);
 void edge_settings_free(struct edge_settings *s);
 static inline struct edge_settings *edge_settings(const struct edge *e)
 {
@@ -252,6 +257,8 @@ void edge_defer(struct edge *e, struct net_req *rq, edge_job_fn *run, void (*dro
 /* Problem with X-Reason and details.reason, counted once; detail is one sentence. retry_s 0: the server's estimate. */
 void edge_refuse(struct edge *e, struct net_req *rq, enum err err, enum edge_reason reason,
                  const char *detail);
+/* In edge_rejects_total, and a line of the log (which takes ten a second of each kind: obs/log.h). */
+void edge_count_reject(struct edge *e, const struct net_req *rq, enum err err, enum edge_reason reason);
 void edge_refuse_after(struct edge *e, struct net_req *rq, enum err err, enum edge_reason reason,
                        const char *detail, unsigned retry_s);
 /* Adds the reason to what the server itself is about to refuse. */

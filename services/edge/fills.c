@@ -92,6 +92,17 @@ static struct edge_origin_state *origin_of(struct edge *e, const char *label)
     return o;
 }
 
+void edge_fills_configure(struct edge *e)
+{
+    struct edge_fills *f = e->fills;
+    struct rt_breaker_spec spec = breaker_spec(edge_config(e));
+    rt_lock_take(&f->lock);
+    size_t n = f->origins_n;
+    rt_lock_release(&f->lock);
+    for (size_t i = 0; i < n; i++)
+        rt_breaker_configure(&f->origins[i].breaker, &spec);
+}
+
 struct edge_origin_state *edge_fill_origin(struct edge *e, const struct edge_fill *f)
 {
     return origin_of(e, f->route->label);
@@ -571,6 +582,18 @@ void edge_fill_hand_back(struct edge *e, struct edge_fill *f)
                                          "the fill was interrupted", 1});
 }
 
+static void watch_breaker(struct edge *e, struct edge_origin_state *o, int64_t now)
+{
+    static const char *const names[] = {"closed", "half_open", "open"}; /* as rt_breaker_state() counts */
+    enum rt_breaker_state state = rt_breaker_state(&o->breaker, now);
+    obs_gauge_set(o->open, state == RT_BREAKER_OPEN);
+    if (state == o->told)
+        return;
+    o->told = state;
+    obs_log(svc_log(e->svc), state == RT_BREAKER_OPEN ? OBS_WARN : OBS_INFO, "breaker",
+            OBS_STR("origin", (const char *)o->label), OBS_STR("state", names[state]), OBS_END);
+}
+
 void edge_fills_tick(struct edge *e)
 {
     struct edge_fills *t = e->fills;
@@ -602,7 +625,7 @@ void edge_fills_tick(struct edge *e)
         due = next;
     }
     for (size_t i = 0; i < origins; i++)
-        obs_gauge_set(t->origins[i].open, rt_breaker_state(&t->origins[i].breaker, now) == RT_BREAKER_OPEN);
+        watch_breaker(e, &t->origins[i], now);
 }
 
 unsigned edge_fills_retry_s(struct edge *e)

@@ -69,6 +69,7 @@ struct edge_origin_state {
     struct rt_breaker breaker;
     struct obs_counter *attempts, *success, *joined, *bytes;
     struct obs_gauge *open;
+    enum rt_breaker_state told; /* what the log said last; the metrics task's */
     struct obs_hist *latency;
 };
 
@@ -86,6 +87,7 @@ struct edge_fills {
 };
 
 NODISCARD enum err edge_fills_create(struct edge *e, struct edge_fills **out);
+void edge_fills_configure(struct edge *e); /* after the configuration was read again */
 void edge_fills_destroy(struct edge_fills *f);
 
 /* From a handler: joins, starts, or answers. stale: what to serve when the origin fails, or NULL. */

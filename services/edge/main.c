@@ -30,10 +30,10 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
 {
     struct edge_config *cfg = config;
     struct edge_settings *s;
-    char why[200];
-    enum err e = edge_settings_make(cfg, NULL, &s, why);
+    struct edge_why why;
+    enum err e = edge_settings_make(cfg, NULL, &s, &why);
     if (e != ERR_OK)
-        return conf_refuse(c, "fill.routes", out_err, "%s", why);
+        return conf_refuse(c, why.key, out_err, "%s", why.text);
     edge_settings_free(s);
     if (cfg->packs_seal_rate && cfg->packs_seal_rate < 1 << 20)
         return conf_refuse(c, "packs.seal_rate", out_err, "must be 0 or at least 1MiB");
@@ -63,8 +63,8 @@ static void topology_of(const void *config, struct rt_topology *topology)
 static enum err load_settings(struct edge *e)
 {
     struct edge_settings *s;
-    char why[200];
-    enum err err = edge_settings_make(edge_config(e), svc_data_dir(e->svc), &s, why);
+    struct edge_why why;
+    enum err err = edge_settings_make(edge_config(e), svc_data_dir(e->svc), &s, &why);
     if (err != ERR_OK)
         return err;
     s->next = e->settings_list;
@@ -266,6 +266,7 @@ static void reloaded(struct svc *s, void *state)
         obs_log(svc_log(s), OBS_ERROR, "settings_not_reloaded", OBS_ERR(err), OBS_END);
     edge_count_move(e);
     set_limits(e);
+    edge_fills_configure(e);
     err = edge_request_reload(e, NULL, 0, NULL);
     if (err != ERR_OK)
         obs_log(svc_log(s), OBS_WARN, "packs_not_reloaded", OBS_ERR(err), OBS_END);

@@ -52,6 +52,17 @@ void edge_cors(struct edge *e, struct net_req *rq, struct buf *out)
                   "Repr-Digest, Retry-After, X-Cache, X-Corr-ID, X-Reason\r\n");
 }
 
+void edge_count_reject(struct edge *e, const struct net_req *rq, enum err err, enum edge_reason reason)
+{
+    const struct net_route *route = net_req_route(rq);
+    obs_counter_inc(obs_counter_nth(e->m[EDGE_M_rejects], reason));
+    obs_log(svc_log(e->svc), OBS_INFO, "reject", OBS_STR("reason", reasons[reason]),
+            OBS_STR("route", !route         ? "none"
+                             : route->label ? route->label
+                                            : route->pattern),
+            OBS_ERR(err), OBS_CORR(net_req_corr_id(rq)), OBS_END);
+}
+
 void edge_refuse_after(struct edge *e, struct net_req *rq, enum err err, enum edge_reason reason,
                        const char *detail, unsigned retry_s)
 {
@@ -62,7 +73,7 @@ void edge_refuse_after(struct edge *e, struct net_req *rq, enum err err, enum ed
     int n = 0;
     edge_cors(e, rq, &lines);
     if (reason != EDGE_R_NONE) {
-        obs_counter_inc(obs_counter_nth(e->m[EDGE_M_rejects], reason));
+        edge_count_reject(e, rq, err, reason);
         buf_printf(&lines, "X-Reason: %s\r\n", reasons[reason]);
         n = snprintf(details, sizeof details, "{\"reason\":\"%s\"}", reasons[reason]);
     }
@@ -121,7 +132,7 @@ void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_rejec
         net_req_answer_with(rq, STR(EDGE_SAFE_HEADERS));
     if (reason == EDGE_R_NONE || p->headers || (route && route->tag == EDGE_AT_ADMIN))
         return;
-    obs_counter_inc(obs_counter_nth(e->m[EDGE_M_rejects], reason));
+    edge_count_reject(e, rq, p->err, reason);
     if (why == NET_REJECT_CONNS || why == NET_REJECT_INFLIGHT)
         edge_shed(e);
     struct net_headers *h = arena_zalloc(net_req_arena(rq), sizeof *h);

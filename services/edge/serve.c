@@ -297,7 +297,7 @@ static void reply_416(const struct reply *p)
     buf_printf(&lines, "Content-Range: %s\r\nX-Reason: invalid_range\r\n", range);
     edge_cors(p->e, p->rq, &lines);
     obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_ranges], 2));
-    obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_rejects], EDGE_R_INVALID_RANGE));
+    edge_count_reject(p->e, p->rq, ERR_RANGE_NOT_SATISFIABLE, EDGE_R_INVALID_RANGE);
     struct net_headers h = {.raw = buf_str(&lines)};
     net_reply_problem_full(
         p->rq, &(struct net_problem){.err = ERR_RANGE_NOT_SATISFIABLE,

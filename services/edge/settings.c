@@ -6,17 +6,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "auth/secret_file.h"
 #include "base/hex.h"
 #include "base/str.h"
 #include "services/edge/core/pack_id.h"
 #include "services/edge/edge.h"
 #include "store/file_replace.h"
 
-enum { WORDS_MAX = 12, MANIFEST_MAX = 64 << 20 };
+enum { WORDS_MAX = 12, MANIFEST_MAX = 64 << 20, AUTH_MAX = 8192 };
 
-static enum err refuse(char why[200], const char *key, struct str item, const char *what)
+static const uint64_t route_bytes_max = (uint64_t)16 << 30;
+
+static enum err refuse(struct edge_why *why, const char *key, struct str item, const char *what)
 {
-    snprintf(why, 200, "%s: \"%.*s\": %s", key, item.n > 80 ? 80 : (int)item.n, item.p, what);
+    why->key = key;
+    snprintf(why->text, sizeof why->text, "\"%.*s\": %s", item.n > 80 ? 80 : (int)item.n, item.p, what);
     return ERR_BAD_REQUEST;
 }
 
@@ -78,21 +82,33 @@ enum err edge_digest_find(const struct edge_route *r, struct str name, struct sh
     return ERR_OK;
 }
 
+/* What goes into a header must not end it. */
+static bool header_value_ok(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if ((unsigned char)s.p[i] < 0x20 || s.p[i] == 0x7f)
+            return false;
+    return true;
+}
+
+/* One line that nobody else may read. */
 static enum err read_auth(struct edge_settings *s, const char *path, struct edge_route *r) RT_UNCHECKED
 {
-    struct buf text;
-    buf_init(&text, 8192);
-    enum err e = store_file_slurp(store_disk_real(), path, &text);
-    struct str line;
+    struct auth_secret text = {NULL, 0};
+    struct str line, rest;
+    enum err e = auth_secret_file_read(path, AUTH_MAX, true, &text);
     if (e == ERR_OK) {
-        str_cut(buf_str(&text), '\n', &line);
+        rest = str_cut(str_of(text.p, text.n), '\n', &line);
+        e = line.n && !rest.n && header_value_ok(line) ? ERR_OK : ERR_SYNTAX;
+    }
+    if (e == ERR_OK) {
         char *whole = arena_alloc(&s->arena, line.n + 20);
         if (whole)
             snprintf(whole, line.n + 20, "Authorization: %.*s", STR_ARG(line));
         r->authorization = whole;
         e = whole ? ERR_OK : ERR_NO_MEMORY;
     }
-    buf_fini(&text);
+    auth_secret_free(&text);
     return e;
 }
 
@@ -110,7 +126,10 @@ static enum err route_option(struct edge_settings *s, struct edge_route *r, stru
                    ? ERR_OK
                    : ERR_RANGE;
     if (str_eq_c(key, "max_bytes"))
-        return str_parse_size(value, &r->max_bytes) == ERR_OK && r->max_bytes >= 1024 ? ERR_OK : ERR_RANGE;
+        return str_parse_size(value, &r->max_bytes) == ERR_OK && r->max_bytes >= 1024 &&
+                       r->max_bytes <= route_bytes_max
+                   ? ERR_OK
+                   : ERR_RANGE;
     if (str_eq_c(key, "max_age"))
         return str_parse_duration_ms(value, &r->max_age_ms);
     if (str_eq_c(key, "query")) {
@@ -129,7 +148,7 @@ static enum err route_option(struct edge_settings *s, struct edge_route *r, stru
 }
 
 static enum err make_route(struct edge_settings *s, const struct edge_config *cfg, struct str item,
-                           struct edge_route *r, char why[200])
+                           struct edge_route *r, struct edge_why *why)
 {
     struct str words[WORDS_MAX];
     size_t n = split(item, words);
@@ -146,7 +165,8 @@ static enum err make_route(struct edge_settings *s, const struct edge_config *cf
     for (size_t i = 2; i < n; i++)
         if (route_option(s, r, words[i]) != ERR_OK)
             return refuse(why, "fill.routes", words[i],
-                          "unknown option, value out of range, or a file that cannot be read");
+                          "unknown option, value out of range, or a file that cannot be read (auth_file: "
+                          "one line, mode 0600)");
     if (r->digests_n)
         qsort(r->digests, r->digests_n, sizeof *r->digests, by_name);
     return ERR_OK;
@@ -163,7 +183,8 @@ static int kind_of(struct str path, struct str word)
     return str_eq_c(word, "dir") || !word.n ? EDGE_PACK_DIR : 0;
 }
 
-static enum err make_mount(struct edge_settings *s, struct str item, struct edge_mount *m, char why[200])
+static enum err make_mount(struct edge_settings *s, struct str item, struct edge_mount *m,
+                           struct edge_why *why)
 {
     struct str words[WORDS_MAX], kind = STR("");
     size_t n = split(item, words);
@@ -194,7 +215,7 @@ static enum err make_mount(struct edge_settings *s, struct str item, struct edge
 
 /* ---- peers ---- */
 
-static enum err make_peers(struct edge_settings *s, const struct edge_config *cfg, char why[200])
+static enum err make_peers(struct edge_settings *s, const struct edge_config *cfg, struct edge_why *why)
 {
     bool here = !*cfg->peers_self;
     s->peers = arena_array(&s->arena, cfg->peers_list.n + 1, sizeof *s->peers);
@@ -229,7 +250,7 @@ static enum err make_peers(struct edge_settings *s, const struct edge_config *cf
 /* ---- networks ---- */
 
 static enum err parse_cidrs(struct edge_settings *s, const char *key, struct conf_strs list,
-                            struct net_cidr **out, char why[200])
+                            struct net_cidr **out, struct edge_why *why)
 {
     *out = arena_array(&s->arena, list.n ? list.n : 1, sizeof **out);
     if (!*out)
@@ -246,7 +267,25 @@ static struct str keep(struct edge_settings *s, const char *text)
     return str_from_c(copy ? copy : "");
 }
 
-static enum err make_lists(struct edge_settings *s, const struct edge_config *cfg, char why[200])
+/* As browsers write one: scheme://host[:port] and nothing behind. Schemes of applications are none of our business. */
+static bool web_origin_ok(struct str origin)
+{
+    struct str scheme, rest = str_cut(origin, ':', &scheme);
+    if (!scheme.n || rest.n < 3 || rest.p[0] != '/' || rest.p[1] != '/')
+        return false;
+    for (size_t i = 2; i < rest.n; i++)
+        if ((unsigned char)rest.p[i] <= 0x20 || rest.p[i] == 0x7f || strchr("/?#@*\\\",", rest.p[i]))
+            return false;
+    return true;
+}
+
+static bool public_url_ok(struct str url)
+{
+    struct edge_origin o;
+    return !url.n || (edge_url_parse(url, &o) == ERR_OK && !memchr(o.path.p, '?', o.path.n));
+}
+
+static enum err make_lists(struct edge_settings *s, const struct edge_config *cfg, struct edge_why *why)
 {
     enum err e = ERR_OK;
     s->routes = arena_array(&s->arena, cfg->fill_routes.n + 1, sizeof *s->routes);
@@ -261,19 +300,21 @@ static enum err make_lists(struct edge_settings *s, const struct edge_config *cf
     }
     for (; e == ERR_OK && s->mounts_n < cfg->packs_mount.n; s->mounts_n++)
         e = make_mount(s, keep(s, cfg->packs_mount.v[s->mounts_n]), &s->mounts[s->mounts_n], why);
-    for (; s->cors_n < cfg->cors_origins.n; s->cors_n++) {
-        s->cors[s->cors_n] = keep(s, cfg->cors_origins.v[s->cors_n]);
-        s->cors_any = s->cors_any || str_eq_c(s->cors[s->cors_n], "*");
+    for (; e == ERR_OK && s->cors_n < cfg->cors_origins.n; s->cors_n++) {
+        struct str origin = s->cors[s->cors_n] = keep(s, cfg->cors_origins.v[s->cors_n]);
+        s->cors_any = s->cors_any || str_eq_c(origin, "*");
+        if (!str_eq_c(origin, "*") && !web_origin_ok(origin))
+            e = refuse(why, "cors.origins", origin, "is neither * nor scheme://host[:port]");
     }
     return e;
 }
 
 enum err edge_settings_make(const struct edge_config *cfg, const char *data_dir, struct edge_settings **out,
-                            char why[200])
+                            struct edge_why *why)
 {
     struct edge_settings *s = calloc(1, sizeof *s);
     struct net_cidr *priv = NULL;
-    why[0] = 0;
+    *why = (struct edge_why){"fill.routes", ""};
     if (!s)
         return ERR_NO_MEMORY;
     arena_init(&s->arena, 16 << 10, 256 << 20);
@@ -295,6 +336,8 @@ enum err edge_settings_make(const struct edge_config *cfg, const char *data_dir,
         memcpy(s->allow_private[i].addr, priv[i].addr, 16);
         s->allow_private[i].bits = priv[i].bits;
     }
+    if (e == ERR_OK && !public_url_ok(str_from_c(cfg->public_url)))
+        e = refuse(why, "public_url", str_from_c(cfg->public_url), "is not http(s)://host[:port][/path]");
     if (e == ERR_OK && cfg->mode == EDGE_LIVE && s->routes_n == 0)
         e = refuse(why, "mode", STR("live"), "needs at least one item in fill.routes");
     char path[STORE_PATH_MAX];

@@ -13,11 +13,15 @@
 /auth/<path>       the Authorization of the last GET of the path
 /to/<port>/<path>  redirects to the path at another origin on this machine
 /same/<name>       304 to whoever names any ETag
+/reset/<name>      headers, then the connection is reset
+/drip/<name>       a byte every tenth of a second
 /set/<name>/<text> what /live/<name> serves from now on, with an ETag made from it
 """
 import hashlib
 import os
+import socket
 import ssl
+import struct
 import sys
 import threading
 import time
@@ -108,7 +112,7 @@ class Origin(BaseHTTPRequestHandler):
         if kind == "coded":
             return self.send(200, body, ETag=etag(body), Content_Encoding="gzip")
         if kind == "huge":
-            return self.send(200, b"x" * 200000, ETag='"h"')
+            return self.send(200, (parts[-1] * 200000).encode()[:200000], ETag=etag(body))
         if kind == "broken":
             return self.send(500)
         if kind == "busy":
@@ -127,6 +131,21 @@ class Origin(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body) + 50))
             self.end_headers()
             self.wfile.write(body)
+            self.close_connection = True
+            return None
+        if kind in ("reset", "drip"):
+            self.send_response(200)
+            self.send_header("ETag", etag(body))
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"x")
+            self.wfile.flush()
+            for _ in range(600 if kind == "drip" else 0):
+                time.sleep(0.1)
+                self.wfile.write(b"x")
+                self.wfile.flush()
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
             self.close_connection = True
             return None
         if kind == "trickle":
