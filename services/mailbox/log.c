@@ -300,9 +300,11 @@ enum err mailbox_log_open(struct mailbox_log *g, struct mailbox_shard *shard,
     g->replaying = NULL;
     if (e != ERR_OK)
         return e;
+    struct store_head head;
+    store_journal_head(g->journal, &head);
     g->root = r.root;
-    g->active_segment = r.at.segment;
-    g->active_from = r.at.offset;
+    g->active_segment = head.end.segment; /* begun, perhaps, and without a frame: the power was cut */
+    g->active_from = r.at.segment == head.end.segment ? r.at.offset : 0;
     e = mailbox_replay_end(shard, cfg->now);
     if (out_report->damaged)
         mailbox_shard_failed(shard);

@@ -212,13 +212,12 @@ static bool commit(struct life *s) RT_BLOCKS
     return true;
 }
 
-static bool send(struct life *s) RT_BLOCKS
+static bool send_bytes(struct life *s, size_t n) RT_BLOCKS
 {
     int topic = (int)rng_below(&s->rng, TOPICS);
     char key[16];
     uint8_t attrs[4] = {0};
     struct mailbox_sent out = {0};
-    size_t n = rng_below(&s->rng, 3) ? rng_below(&s->rng, 300) : rng_below(&s->rng, PAYLOAD_MAX);
     if (s->known_n == IDS)
         return true;
     snprintf(key, sizeof key, "k%u", s->key++);
@@ -238,6 +237,11 @@ static bool send(struct life *s) RT_BLOCKS
         return false; /* not answered: it may be there or not */
     s->known[s->known_n++] = k;
     return true;
+}
+
+static bool send(struct life *s) RT_BLOCKS
+{
+    return send_bytes(s, rng_below(&s->rng, 3) ? rng_below(&s->rng, 300) : rng_below(&s->rng, PAYLOAD_MAX));
 }
 
 static struct known *find(struct life *s, const struct uuid *id)
@@ -411,6 +415,47 @@ static void a_start_from_indexes_is_a_start_from_segments(void **state) RT_BLOCK
     assert_true(seed || (from_idx > n && strips > 0 && drops > 0 && collected > 0));
 }
 
+/*
+ * The power is cut while a segment begins: what is written to it afterwards has to name its topics, as if it had begun then. Else the
+ * segment could not be read once the one before it is gone.
+ */
+static void a_segment_that_had_begun_names_its_topics(void **state) RT_BLOCKS
+{
+    static const struct store_fault_plan none;
+    (void)state;
+    unsigned begun = 0;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        struct store_fault_plan plan = {.crash_at = 1 + seed % 5};
+        struct store_head head;
+        struct store_file *f;
+        uint8_t type = 0;
+        struct life *s = malloc(sizeof *s);
+        CHECK(s != NULL);
+        life_init(s, seed);
+        start(s);
+        store_disk_faulty_plan(s->disk, &none);
+        do
+            assert_true(send_bytes(s, PAYLOAD_MAX));
+        while (store_journal_room(s->now.log.journal).active > PAYLOAD_MAX);
+        assert_int_equal(s->now.log.active_segment, 1);
+        store_disk_faulty_plan(s->disk, &plan);
+        (void)send_bytes(s, PAYLOAD_MAX);
+        start(s);
+        store_disk_faulty_plan(s->disk, &none);
+        store_journal_head(s->now.log.journal, &head);
+        begun += head.end.segment == 2 && head.end.offset == STORE_SEGMENT_HEADER;
+        assert_true(send_bytes(s, PAYLOAD_MAX));
+        assert_int_equal(store_file_open(s->disk, DIR "/00000002.seg", STORE_READ, &f), ERR_OK);
+        assert_int_equal(store_file_read_all(f, &type, 1, STORE_SEGMENT_HEADER + STORE_FRAME_HEADER + 8),
+                         ERR_OK);
+        store_file_close(f);
+        assert_int_equal(type, MAILBOX_REC_TOPIC);
+        life_fini(s);
+        free(s);
+    }
+    assert_true(begun > 0); /* that is what it is about */
+}
+
 /* Any bit of an index file: the segment is read instead, or, when that is gone, the shard says so and stays shut. */
 static void a_flipped_bit_in_an_index_is_found(void **state) RT_BLOCKS
 {
@@ -466,6 +511,7 @@ static void a_flipped_bit_in_an_index_is_found(void **state) RT_BLOCKS
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_start_from_indexes_is_a_start_from_segments),
+                                       cmocka_unit_test(a_segment_that_had_begun_names_its_topics),
                                        cmocka_unit_test(a_flipped_bit_in_an_index_is_found)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
