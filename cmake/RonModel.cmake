@@ -3,7 +3,7 @@
 #   tests/model/<area>/model_*.c      one program each, a CTest of label model
 #   tests/model/<area>/model_*.sources  (optional) further sources, one path per line from the top, that are compiled
 #                                     into that program under RON_MODEL too (a service's task, say)
-#   tests/model/mutants.txt           broken variants of rt that the models must find, one CTest each
+#   tests/model/mutants.txt           broken variants that the models must find, one CTest each
 #
 # The scheduler switches stacks by hand, which sanitizers do not follow; it is written for x86-64.
 if(RON_SANITIZE OR NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
@@ -16,6 +16,7 @@ file(GLOB rt_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/rt/*.c)
 file(GLOB sched_sources CONFIGURE_DEPENDS ${model_dir}/sched/*.c)
 add_library(ron_rt_model STATIC ${sched_sources} ${rt_sources})
 target_include_directories(ron_rt_model PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR} ${model_dir}/sched)
+target_include_directories(ron_rt_model SYSTEM PUBLIC ${LATE_INCLUDE_DIRS})
 target_compile_definitions(ron_rt_model PUBLIC RON_MODEL=1)
 target_compile_options(ron_rt_model PUBLIC -O2)
 target_link_libraries(ron_rt_model PUBLIC ron_base)
@@ -41,23 +42,33 @@ endforeach()
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${model_dir}/mutants.txt)
 file(STRINGS ${model_dir}/mutants.txt mutants REGEX "^@ ")
 foreach(line ${mutants})
-    string(REGEX REPLACE "^@ ([a-z0-9_]+) +([a-z]+)\\.c +([a-z]+) *$" "\\1;\\2;\\3" parts ${line})
+    string(REGEX REPLACE "^@ ([a-z0-9_]+) +([a-z/_]+)\\.c +([a-z.]+) *$" "\\1;\\2;\\3" parts ${line})
     list(GET parts 0 name)
     list(GET parts 1 file)
     list(GET parts 2 program)
-    set(patched ${CMAKE_BINARY_DIR}/mutants/${name}/${file}.c)
+    if(NOT file MATCHES "/")
+        set(file src/rt/${file})
+        set(program rt.${program})
+    endif()
+    set(patched ${CMAKE_BINARY_DIR}/mutants/${name}.c)
     add_custom_command(
         OUTPUT ${patched}
         COMMAND ${Python3_EXECUTABLE} ${model_dir}/mutate ${model_dir}/mutants.txt ${name}
-                ${CMAKE_SOURCE_DIR}/src/rt/${file}.c ${patched}
-        DEPENDS ${model_dir}/mutate ${model_dir}/mutants.txt ${CMAKE_SOURCE_DIR}/src/rt/${file}.c)
+                ${CMAKE_SOURCE_DIR}/${file}.c ${patched}
+        DEPENDS ${model_dir}/mutate ${model_dir}/mutants.txt ${CMAKE_SOURCE_DIR}/${file}.c)
     if(NOT TARGET model_object_${program})
-        add_library(model_object_${program} OBJECT ${model_dir}/rt/model_${program}.c)
+        string(REGEX REPLACE "\\.([a-z]+)$" "/model_\\1.c" source ${program})
+        ron_further_sources(${model_dir}/${source} more)
+        add_library(model_object_${program} OBJECT ${model_dir}/${source})
         target_link_libraries(model_object_${program} PRIVATE ron_rt_model)
+        if(more)
+            add_library(model_parts_${program} STATIC ${more})
+            target_link_libraries(model_parts_${program} PUBLIC ron_rt_model)
+        endif()
     endif()
     add_executable(mutant.${name} ${patched} $<TARGET_OBJECTS:model_object_${program}>)
     target_compile_options(mutant.${name} PRIVATE -Wno-unused-function -Wno-unused-parameter -Wno-unused-variable)
-    target_link_libraries(mutant.${name} PRIVATE ron_rt_model)
+    target_link_libraries(mutant.${name} PRIVATE $<TARGET_NAME_IF_EXISTS:model_parts_${program}> ron_rt_model)
     add_test(NAME model.mutant.${name} COMMAND mutant.${name} --expect-failure)
     set_tests_properties(model.mutant.${name} PROPERTIES LABELS model TIMEOUT 300)
 endforeach()

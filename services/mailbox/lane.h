@@ -103,7 +103,8 @@ struct mailbox_lane {
     /* Read by anybody. */
     atomic_uint jobs; /* taken in and not answered */
     atomic_size_t bytes;
-    _Atomic int64_t next_due_us; /* scan_next: stored by the worker after each loop, read by the scanner */
+    _Atomic int64_t
+        next_due_us; /* scan_next: stored by the worker after each loop, read by the scanner (mb->scan) */
     _Atomic int64_t busy_since_ns; /* inside a write since; 0 = not */
     atomic_bool readonly, disk_full, over_quota;
     atomic_bool no_space; /* by the rebalancer: there is no spare, and no room to make one */

@@ -11,6 +11,7 @@
 #define RON_MAILBOX_MAILBOX_H
 
 #include "rt/bcast.h"
+#include "rt/bell.h"
 #include "services/mailbox/lane.h"
 #include "services/mailbox/quota.h"
 #include "services/mailbox/routing.h"
@@ -80,6 +81,7 @@ struct mailbox {
     atomic_uint parked, streams;
     atomic_bool draining;
     _Atomic int64_t scanner_woke_ns;
+    struct rt_bell scan; /* scan_next: rung by a worker that published an earlier due than before */
     size_t cause_shards, cause_scanner, cause_storage, cause_saturated, cause_replica, cause_rebalancing;
     struct mailbox_jobs jobs;
     struct mailbox_operator *runs; /* the reprocessor's own: runs not finished */

@@ -148,6 +148,7 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
     *out_state = mb;
     mb->svc = s;
     mb->clock = svc_clock(s);
+    rt_bell_init(&mb->scan);
     for (size_t i = 0; i < MAILBOX_M_COUNT; i++)
         mb->m[i] = obs_family_find(svc_metrics(s), metrics[i].name);
     enum err e = store_disk_mkdirs(svc_disk(s), svc_data_dir(s));

@@ -2,8 +2,9 @@
  * The visibility scanner: looks which shards have something due and sends them a tick.
  *
  * It sleeps until the nearest due time of all shards, at least min_wake, at most max_wake, with a little jitter when nothing is
- * near so that shards do not all wake at once. A tick is only a nudge; the worker knows exactly what is due, so late, repeated
- * and early ticks are harmless, and a lost one costs nothing because workers never sleep past their own next due.
+ * near so that shards do not all wake at once. A worker that publishes an earlier due rings, which cuts the sleep short, to min_wake
+ * at the least. A tick is only a nudge; the worker knows exactly what is due, so late, repeated and early ticks are harmless, and a
+ * lost one costs nothing because workers never sleep past their own next due.
  */
 #include "obs/span.h"
 #include "services/mailbox/mailbox.h"
@@ -60,6 +61,23 @@ static enum err scan(struct mailbox *mb, struct rt_task *self, int64_t woke_us, 
     return e;
 }
 
+static struct deadline in_us(int64_t us)
+{
+    return deadline_at_ns(os_now_ns() + us * 1000);
+}
+
+/* Until `want_us`; shorter when an earlier due is published, but not before `least_us`. ERR_CANCELED. */
+static enum err doze(struct mailbox *mb, struct rt_task *self, uint64_t noted, int64_t now_us,
+                     int64_t least_us, int64_t *want_us) RT_BLOCKS
+{
+    enum err e = rt_bell_doze(&mb->scan, noted, in_us(*want_us - now_us));
+    if (e != ERR_OK)
+        return e == ERR_TIMEOUT ? ERR_OK : e;
+    now_us = clock_mono_ns(mb->clock) / 1000;
+    *want_us = now_us > least_us ? now_us : least_us;
+    return rt_task_sleep(self, in_us(*want_us - now_us));
+}
+
 enum err mailbox_scanner_run(struct rt_task *self, void *arg)
 {
     struct mailbox *mb = arg;
@@ -67,6 +85,7 @@ enum err mailbox_scanner_run(struct rt_task *self, void *arg)
     rng_seed(&rng, rng_secure_u64());
     while (!rt_task_stopping(self)) {
         const struct mailbox_config *cfg = mailbox_config(mb);
+        uint64_t noted = rt_bell_note(&mb->scan); /* before the dues are looked at */
         int64_t now = clock_mono_ns(mb->clock) / 1000, due = nearest_us(mb);
         int64_t sleep_ms = due == INT64_MAX ? cfg->scanner_max_wake : (due - now + 999) / 1000;
         if (sleep_ms > cfg->scanner_max_wake)
@@ -77,7 +96,7 @@ enum err mailbox_scanner_run(struct rt_task *self, void *arg)
             sleep_ms = cfg->scanner_min_wake;
         int64_t want = now + sleep_ms * 1000;
         atomic_store(&mb->scanner_woke_ns, clock_mono_ns(mb->clock));
-        if (rt_task_sleep(self, deadline_in_ms(sleep_ms)) != ERR_OK)
+        if (doze(mb, self, noted, now, now + cfg->scanner_min_wake * 1000, &want) != ERR_OK)
             break;
         int64_t woke = clock_mono_ns(mb->clock) / 1000;
         atomic_store(&mb->scanner_woke_ns, woke * 1000);

@@ -14,8 +14,11 @@ void mailbox_worker__publish(struct mailbox_lane *l)
     atomic_store_explicit(&l->open_streams, s->open_streams, memory_order_relaxed);
     atomic_store_explicit(&l->entries, s->slabs.live, memory_order_relaxed);
     atomic_store_explicit(&l->reorder_depth, s->reorder_depth_max, memory_order_relaxed);
-    atomic_store_explicit(&l->next_due_us, mailbox_shard_next_due(s),
-                          memory_order_release); /* the scanner's acquire */
+    int64_t due = mailbox_shard_next_due(s),
+            before = atomic_load_explicit(&l->next_due_us, memory_order_relaxed); /* ours */
+    atomic_store_explicit(&l->next_due_us, due, memory_order_release); /* the scanner's acquire */
+    if (due < before)
+        rt_bell_ring(&l->mb->scan); /* it may sleep longer than that */
 }
 
 static void grow(struct obs_family *f, const char *class_name, uint64_t now, uint64_t *seen)

@@ -28,6 +28,7 @@ struct os_a64 {
 void *os_alloc(size_t bytes);
 void os_free(void *p);
 int64_t os_now_ns(void);
+unsigned os_cpus(void); /* a model that asks says how many */
 NODISCARD enum err os_thread_start(struct os_thread *t, const char *name, void (*fn)(void *), void *arg);
 void os_thread_join(struct os_thread *t);
 void os_thread_forget(struct os_thread *t);
