@@ -67,9 +67,10 @@ drill-mailbox:        ## kill -9 the mailbox KILLS times (1000), change its shar
 	@for sim in power idx reshard; do MAILBOX_SEEDS=$(or $(SEEDS),1000000) build/debug/t.sim.mailbox.$$sim || exit 1; done
 	@bench/rows/mailbox steady --seconds $(or $(DRILL_SECONDS),300)
 
-drill-edge:           ## kill -9 the edge KILLS times (1000) while it fills, evicts and swaps, for DRILL_SECONDS (3600) at most
+drill-edge:           ## kill -9 and SIGTERM to the edge ROUNDS times each (1000) while it fills, evicts and swaps, for DRILL_SECONDS (3600) at most each; a story of STEPS steps (200000)
 	@tools/build release
-	@KILLS=$(or $(KILLS),1000) DRILL_SECONDS=$(or $(DRILL_SECONDS),3600) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/edge/swap.test
+	@ROUNDS=$(or $(ROUNDS),1000) DRILL_SECONDS=$(or $(DRILL_SECONDS),3600) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/edge/ends.test
+	@STEPS=$(or $(STEPS),200000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/e2e/edge/story.test
 
 drill-wallet: build   ## memory of a wallet with full caches under load, for DRILL_SECONDS (300; 3600: an hour): within 2 per cent
 	@bench/rows/wallet steady --seconds $(or $(DRILL_SECONDS),300)

@@ -409,13 +409,16 @@ void net_conn__batch_end(struct net_worker *w)
     }
 }
 
-/* No more requests are wanted: connections without one end now, the others with their last response. */
+/* No more requests are wanted: connections without one end now, the others with their last response. One whose bytes have come and
+ * were not read yet is there: it gets its answer. */
 void net_conn__drain(struct net_worker *w)
 {
     for (struct net_conn *c = w->conns, *next; c; c = next) {
         next = c->next;
-        if (!c->pipe_head && !c->out_head && c->reading == NET_READ_IDLE && net_conn__in_n(c) == 0 &&
-            !c->lingering)
+        if (!c->pipe_head && !c->out_head && c->reading == NET_READ_IDLE && !c->lingering)
+            on_event(&c->nf, EPOLLIN);
+        if (!c->dead && !c->pipe_head && !c->out_head && c->reading == NET_READ_IDLE &&
+            net_conn__in_n(c) == 0 && !c->lingering)
             net_conn__close(c, ERR_OK);
     }
 }

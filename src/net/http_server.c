@@ -18,6 +18,7 @@
 enum {
     LIMITS_LOCK_RANK = 91,
     ACCEPTS_PER_TURN = 64,
+    LAST_TURNS = 64, /* the kernel's queue holds no more; who comes while it is emptied is not waited for */
     ACCEPT_PAUSE_MS = 100, /* out of descriptors: try again then */
     RATE_WINDOW_MS = 1000,
     RETRY_AFTER_MAX_S = 60,
@@ -230,22 +231,28 @@ static void accept_again(struct net_timer *t)
         }
 }
 
-static void on_listener(struct net_fd *nf, uint32_t events)
+/* True: there may be more. */
+static bool accept_turn(struct net_listener *l)
 {
-    struct net_listener *l = (struct net_listener *)(void *)nf;
-    (void)events;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         int fd;
         struct net_peer peer;
-        enum err e = net_sock_accept(nf->fd, &fd, &peer);
+        enum err e = net_sock_accept(l->nf.fd, &fd, &peer);
         if (e == ERR_EMPTY)
-            return;
+            return false;
         if (e != ERR_OK) {
             accept_pause(l->w);
-            return;
+            return false;
         }
         accepted(l, fd, &peer);
     }
+    return true;
+}
+
+static void on_listener(struct net_fd *nf, uint32_t events)
+{
+    (void)events;
+    (void)accept_turn((struct net_listener *)(void *)nf);
 }
 
 /* What is already in the queue is still taken: those clients were told "connected". */
@@ -257,7 +264,8 @@ static void listeners_close(struct net_worker *w)
         struct net_listener *l = &w->listeners[i];
         if (l->nf.fd < 0)
             continue;
-        on_listener(&l->nf, EPOLLIN);
+        for (int turn = 0; turn < LAST_TURNS && accept_turn(l); turn++)
+            ;
         net_loop_remove(w->loop, &l->nf);
         close(l->nf.fd);
         l->nf.fd = -1;

@@ -22,6 +22,14 @@ static void hello(struct net_req *rq, void *ctx)
     net_reply(rq, 200, &(struct net_headers){.type = "text/plain"}, http_text("hello\n"));
 }
 
+static void stall(struct net_req *rq, void *ctx)
+{
+    atomic_store(&http_rig.stalled, true);
+    while (atomic_load(&http_rig.stalled))
+        sched_yield();
+    hello(rq, ctx);
+}
+
 static void echo(struct net_req *rq, void *ctx)
 {
     (void)ctx;
@@ -237,6 +245,7 @@ const struct net_route http_rig_routes[] = {
     {.method = "POST", .pattern = "/defer/{n}", .fn = defer},
     {.method = "GET", .pattern = "/boxed/{n}", .fn = boxed},
     {.method = "GET", .pattern = "/hold", .fn = hold},
+    {.method = "GET", .pattern = "/stall", .fn = stall},
     {.method = "GET", .pattern = "/pinned", .fn = pinned},
     {.method = "GET", .pattern = "/parts", .fn = parts},
     {.method = "GET", .pattern = "/large", .fn = large},

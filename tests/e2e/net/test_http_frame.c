@@ -147,6 +147,43 @@ static void draining_answers_what_runs_refuses_what_is_new_and_ends(void **state
     http_rig_stop();
 }
 
+/* They had asked before the loop came to it, on old connections and on such that nobody had accepted yet. */
+RT_BLOCKS
+static void draining_answers_whoever_asked_before_it_is_seen(void **state)
+{
+    enum { NEW = 150, OLD = 3 };
+    (void)state;
+    http_rig_start((struct net_limits){.max_conns = 2 * NEW});
+    struct raw_conn busy, c[OLD + NEW];
+    struct raw_response r;
+    raw_connect(&busy, http_rig.port);
+    for (size_t i = 0; i < OLD; i++) {
+        raw_connect(&c[i], http_rig.port);
+        raw_puts(&c[i], "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        http_answered(&c[i], 200, "hello");
+    }
+    raw_puts(&busy, "GET /stall HTTP/1.1\r\nHost: x\r\n\r\n");
+    EVENTUALLY(atomic_load(&http_rig.stalled));
+    net_server_stop_accepting(http_rig.server);
+    for (size_t i = 0; i < OLD + NEW; i++) {
+        if (i >= OLD)
+            raw_connect(&c[i], http_rig.port);
+        raw_puts(&c[i], "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    }
+    atomic_store(&http_rig.stalled, false);
+    raw_read(&busy, false, &r);
+    http_expect(&r, 200, "hello");
+    raw_free(&r);
+    for (size_t i = 0; i < OLD + NEW; i++) {
+        http_answered(&c[i], 503, "draining");
+        assert_true(raw_at_eof(&c[i]));
+        raw_close(&c[i]);
+    }
+    raw_close(&busy);
+    assert_int_equal(net_server_drain(http_rig.server, deadline_in_ms(RAW_PATIENCE_MS)), ERR_OK);
+    http_rig_stop();
+}
+
 RT_BLOCKS
 static void a_server_without_connections_drains_at_once(void **state)
 {
@@ -206,6 +243,7 @@ int main(void)
         cmocka_unit_test(unix_sockets_are_private_and_check_the_peers_uid),
         cmocka_unit_test(several_loops_share_one_port),
         cmocka_unit_test(draining_answers_what_runs_refuses_what_is_new_and_ends),
+        cmocka_unit_test(draining_answers_whoever_asked_before_it_is_seen),
         cmocka_unit_test(a_server_without_connections_drains_at_once),
         cmocka_unit_test(a_frame_can_gate_requests_and_explain_refusals),
         cmocka_unit_test(hooks_see_every_response_and_stats_add_up),
