@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes a PMTiles v3 archive, independently of the service's own writer.
 
-usage: edge_pack.py FILE ZOOM TEXT [--gzip] [--leaves N] [--bytes N] [--noise N]
+usage: edge_pack.py FILE ZOOM TEXT [--gzip] [--leaves N] [--bytes N] [--noise N] [--tiles N]
 
-Every tile of zoom 0..ZOOM says "TEXT z/x/y", padded with dots to N bytes, followed by N bytes of noise (the same for the same tile).
+Every tile of zoom 0..ZOOM (the first N in the order of their ids) says "TEXT z/x/y", padded with dots to N bytes, followed by N bytes of noise (the same for the same tile).
 """
 import gzip
 import os
@@ -55,6 +55,8 @@ def main():
     pad = int(opts[opts.index("--bytes") + 1]) if "--bytes" in opts else 0
     noise = int(opts[opts.index("--noise") + 1]) if "--noise" in opts else 0
     tiles = sorted((tile_id(z, x, y), z, x, y) for z in range(zoom + 1) for x in range(2**z) for y in range(2**z))
+    if "--tiles" in opts:
+        tiles = tiles[: int(opts[opts.index("--tiles") + 1])]
     entries, data = [], bytearray()
     for i, z, x, y in tiles:
         body = pack(f"{text} {z}/{x}/{y}".encode().ljust(pad, b".") + random.Random(f"{z}/{x}/{y}").randbytes(noise))

@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "services/edge/core/address.h"
 #include "services/edge/core/catalog.h"
+#include "services/edge/core/name.h"
 #include "services/edge/core/pmtiles.h"
 #include "services/edge/core/tile.h"
 
@@ -357,6 +358,95 @@ static void an_address_is_allowed_or_refused_as_a_second_reading_of_the_rules_sa
     assert_in_range(allowed, 20000, 180000); /* both happen a lot */
 }
 
+/* ---- where a redirect may lead ---- */
+
+struct piece {
+    const char *text;
+    bool ok; /* on its own it keeps the URL below https://cdn.example/fonts/ */
+};
+
+static struct piece pick(struct rng *r, const struct piece *list, size_t n)
+{
+    return rng_below(r, 2)
+               ? list[0]
+               : list[rng_below(r, n)]; /* the first one is good: else hardly any URL would be */
+}
+#define PICK(r, list) pick(r, list, sizeof list / sizeof *list)
+
+/* Put together from pieces of which each is known to be good or bad: nothing is parsed a second time. */
+static bool make_url(struct rng *r, struct buf *out)
+{
+    static const struct piece schemes[] = {
+        {"https://", true},    {"HTTPS://", true},   {"http://", false}, {"ftp://", false},
+        {"https:/", false},    {"//", false},        {"", false},        {" https://", false},
+        {"https:\\\\", false}, {"httpsx://", false}, {"file://", false}};
+    static const struct piece users[] = {
+        {"", true}, {"u@", false}, {"u:p@", false}, {"cdn.example@", false}, {"@", false}, {"%40@", false}};
+    static const struct piece hosts[] = {{"cdn.example", true},
+                                         {"CDN.Example", true},
+                                         {"cdn.example.evil", false},
+                                         {"evil", false},
+                                         {"cdn.example.", false},
+                                         {"xcdn.example", false},
+                                         {"cdn.exampl", false},
+                                         {"127.0.0.1", false},
+                                         {"[::1]", false},
+                                         {"cdn.example%2eevil", false},
+                                         {"", false},
+                                         {"cdn.example\\evil", false},
+                                         {"[::ffff:127.0.0.1]", false},
+                                         {"2130706433", false},
+                                         {"0x7f.1", false},
+                                         {"cdn example", false}};
+    static const struct piece ports[] = {{"", true},    {":443", true},    {":444", false}, {":80", false},
+                                         {":0", false}, {":99999", false}, {":x", false}};
+    static const struct piece roots[] = {{"/fonts/", true},    {"/font", false},    {"/", false},
+                                         {"/Fonts/", false},   {"/other/", false},  {"/fontsx/", false},
+                                         {"/%66onts/", false}, {"//fonts/", false}, {"/../fonts/", false},
+                                         {"", false}};
+    static const struct piece segments[] = {
+        {"a", true},  {"b.woff2", true}, {"", true},      {"...", true},   {"%2e%2ea", true}, {"..", false},
+        {".", false}, {"%2e%2e", false}, {"%2E.", false}, {".%2e", false}, {"%2e", false}};
+    static const struct piece tails[] = {{"", true},    {"?q=1", true}, {"?../..", true}, {"#f", false},
+                                         {" x", false}, {"\\x", false}, {"\x7f", false}};
+    bool ok = true;
+    const struct piece head[] = {PICK(r, schemes), PICK(r, users), PICK(r, hosts), PICK(r, ports),
+                                 PICK(r, roots)};
+    buf_reset(out);
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++) {
+        buf_puts(out, head[i].text);
+        ok = ok && head[i].ok;
+    }
+    for (uint64_t n = rng_below(r, 4), i = 0; i < n; i++) {
+        struct piece p = PICK(r, segments);
+        buf_printf(out, "%s%s", i ? "/" : "", p.text);
+        ok = ok && p.ok;
+    }
+    struct piece tail = PICK(r, tails);
+    buf_puts(out, tail.text);
+    return ok && tail.ok;
+}
+
+static void a_url_is_allowed_or_refused_as_its_pieces_say(void **state)
+{
+    struct rng r;
+    struct edge_origin o;
+    struct buf url;
+    size_t allowed = 0;
+    (void)state;
+    rng_seed(&r, seed + 5);
+    buf_init(&url, 1024);
+    assert_int_equal(edge_origin_parse(STR("https://cdn.example/fonts/"), false, &o), ERR_OK);
+    for (int i = 0; i < 200000; i++) {
+        bool want = make_url(&r, &url);
+        if (edge_url_below(buf_str(&url), &o) != want)
+            fail_msg("%s should be %s", buf_cstr(&url), want ? "allowed" : "refused");
+        allowed += want;
+    }
+    assert_in_range(allowed, 2000, 100000); /* both happen a lot */
+    buf_fini(&url);
+}
+
 int main(void)
 {
     const char *given = getenv("RON_SEED");
@@ -368,6 +458,7 @@ int main(void)
         cmocka_unit_test(mutated_archives_are_refused_or_harmless),
         cmocka_unit_test(any_prefix_of_the_log_replays_to_a_state_that_was),
         cmocka_unit_test(a_torn_tail_is_told_from_corruption),
+        cmocka_unit_test(a_url_is_allowed_or_refused_as_its_pieces_say),
         cmocka_unit_test(an_address_is_allowed_or_refused_as_a_second_reading_of_the_rules_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
