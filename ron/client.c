@@ -143,7 +143,7 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
         request.on_upload = show_upload;
     struct progress waiting = {.on = false};
     if (rq->repeat) {
-        request.retry = (struct net_http_retry){.tries = 1000, .on_5xx = true, .on_sent = true};
+        request.retry = (struct net_http_retry){.tries = 1000, .on_later = true, .on_sent = true};
         progress_begin(&waiting, ctx, "asking, again and again until it is answered");
     }
     enum err e = net_http_once(&request, NULL, keep, out);

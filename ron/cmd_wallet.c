@@ -117,6 +117,15 @@ static int await_outcome(struct cmd_ctx *ctx, const char *location, int64_t by_m
     return out->status == 202 ? CMD_PENDING : status;
 }
 
+/* What it takes to repeat it. */
+static void tell_key(const char *key, int64_t nonce)
+{
+    fprintf(stderr, "key %s", key);
+    if (nonce)
+        fprintf(stderr, "  nonce %lld", (long long)nonce);
+    fputc('\n', stderr);
+}
+
 RT_BLOCKS
 static int run_operation(struct cmd_ctx *ctx, const struct operation *o, bool simulate)
 {
@@ -142,12 +151,9 @@ static int run_operation(struct cmd_ctx *ctx, const struct operation *o, bool si
     const char *used = cmd_flag(ctx, "key", key);
     snprintf(header, sizeof header, "Idempotency-Key: %s", used);
     snprintf(path, sizeof path, "/v1/%s", simulate ? "simulate" : o->op);
-    if (!simulate && !cmd_global(ctx)->json) {
-        fprintf(stderr, "key %s", used);
-        if (o->nonce)
-            fprintf(stderr, "  nonce %lld", (long long)nonce);
-        fputc('\n', stderr);
-    }
+    bool for_people = !cmd_global(ctx)->json;
+    if (!simulate && for_people)
+        tell_key(used, nonce);
     int status = client_call(ctx, "wallet",
                              &(struct client_request){.path = path,
                                                       .body = body_text,
@@ -164,9 +170,16 @@ static int run_operation(struct cmd_ctx *ctx, const struct operation *o, bool si
     }
     if (fetched && strcmp(client_str(a.json, "code"), "idempotency_mismatch") == 0)
         fprintf(stderr, "to repeat what was sent under this key, give its nonce too: --nonce N\n");
+    if (status != CMD_OK && !simulate && !for_people)
+        tell_key(used, nonce); /* no receipt does */
+    if (status == CMD_PENDING && for_people) {
+        client_free(&a);
+        return cmd_fail(ctx, status, "its outcome is not known yet; to find out, repeat it with this key%s",
+                        o->nonce ? " and nonce" : "");
+    }
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);
-    if (cmd_global(ctx)->json || simulate)
+    if (!for_people || simulate)
         client_print(ctx, &a);
     else {
         print_receipt(ctx, a.json);

@@ -81,8 +81,8 @@ static int status_of(const struct net_http_call *call)
 
 static bool worth_another_try(const struct net_http_call *call, int status)
 {
-    return call->rq.retry.on_5xx && call->tries < call->rq.retry.tries &&
-           (status == 502 || status == 503 || status == 504);
+    return call->rq.retry.on_later && call->tries < call->rq.retry.tries &&
+           (status == 429 || status == 502 || status == 503 || status == 504);
 }
 
 static int64_t now_ns(const struct net_http_call *call)

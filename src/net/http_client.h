@@ -50,8 +50,8 @@ struct net_http_retry {
     unsigned tries;         /* in all; 0 and 1: no retry */
     int64_t backoff_min_ms; /* 0: 50; doubles with jitter up to ... */
     int64_t backoff_max_ms; /* 0: 1000 */
-    bool on_5xx;  /* also after 502, 503 and 504 (Retry-After is kept to when the deadline allows) */
-    bool on_sent; /* also when the request may have taken effect: only for idempotent ones */
+    bool on_later; /* also after 429, 502, 503 and 504 (Retry-After is kept to when the deadline allows) */
+    bool on_sent;  /* also when the request may have taken effect: only for idempotent ones */
 };
 
 /* Asked before and told after every try; NULL members are skipped. The caller's breaker. */

@@ -40,7 +40,7 @@ enum err rewarder_worker_fetch(const char *url, const char *const *headers, stru
                                   .retry = {.tries = 3,
                                             .backoff_min_ms = 100,
                                             .backoff_max_ms = 250,
-                                            .on_5xx = true,
+                                            .on_later = true,
                                             .on_sent = true},
                                   .gate = {.result = tried, .ctx = &f}};
     enum err e = net_http_once(&rq, NULL, fetched, &f);

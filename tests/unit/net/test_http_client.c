@@ -424,7 +424,7 @@ static void a_failing_answer_is_tried_again_as_often_as_allowed(void **state)
     struct fix *f = *state;
     struct net_http_request rq = request_to(f, "/flaky");
     rq.retry =
-        (struct net_http_retry){.tries = 3, .backoff_min_ms = 1, .backoff_max_ms = 2, .on_5xx = true};
+        (struct net_http_retry){.tries = 3, .backoff_min_ms = 1, .backoff_max_ms = 2, .on_later = true};
     run(f, &rq);
     assert_int_equal(f->status, 200);
     assert_int_equal(f->tries, 3);
@@ -443,7 +443,7 @@ static void a_server_that_asks_for_more_time_than_there_is_is_not_tried_again(vo
 {
     struct fix *f = *state;
     struct net_http_request rq = request_to(f, "/later");
-    rq.retry = (struct net_http_retry){.tries = 5, .backoff_min_ms = 1, .on_5xx = true};
+    rq.retry = (struct net_http_retry){.tries = 5, .backoff_min_ms = 1, .on_later = true};
     run(f, &rq);
     assert_int_equal(f->status, 503);
     assert_int_equal(f->tries, 1);
@@ -579,7 +579,7 @@ static void every_try_passes_the_gate_and_reports_back(void **state)
 {
     struct fix *f = *state;
     struct net_http_request rq = request_to(f, "/flaky");
-    rq.retry = (struct net_http_retry){.tries = 3, .backoff_min_ms = 1, .on_5xx = true};
+    rq.retry = (struct net_http_retry){.tries = 3, .backoff_min_ms = 1, .on_later = true};
     rq.gate = (struct net_http_gate){gate_allow, gate_result, f};
     run(f, &rq);
     assert_int_equal(f->gate_asked, 3);
