@@ -470,6 +470,7 @@ const struct svc_def wallet_svc = {
     .metrics = metrics,
     .metric_count = WALLET_M_COUNT,
     .routes = wallet_routes,
+    .headers = "Cache-Control: no-store\r\n",
     .understands = AUTH_BIT(AUTH_CV_ACCOUNT) | AUTH_BIT(AUTH_CV_TO) | AUTH_BIT(AUTH_CV_ASSET) |
                    AUTH_BIT(AUTH_CV_MAX_AMOUNT) | AUTH_BIT(AUTH_CV_DAILY) | AUTH_BIT(AUTH_CV_IP) |
                    AUTH_BIT(AUTH_CV_BYTES) | AUTH_BIT(AUTH_CV_RATE) | AUTH_BIT(AUTH_CV_TENANT),

@@ -272,6 +272,7 @@ enum err svc__http_open(struct svc *s)
         .routes = s->routes,
         .routes_count = own ? 2 : 1,
         .limits = svc__limits(s),
+        .headers = s->def->headers,
         .hooks = {.ctx = s,
                   .conn = on_conn,
                   .inflight = on_inflight,

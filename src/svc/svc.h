@@ -119,6 +119,7 @@ struct svc_def {
     const struct obs_metric_def *metrics;
     size_t metric_count;
     const struct net_route *routes; /* ends with a NULL method; handlers get the state as ctx */
+    const char *headers;            /* of every answer, as net_server_config.headers */
     unsigned understands;           /* AUTH_BIT()s of caveats it can enforce beyond AUTH_BASIC */
     const char *const
         *explicit_ops; /* never implied by a token without an op caveat; NULL-terminated or NULL */

@@ -151,15 +151,14 @@ enum wallet_tx wallet_api_find_tx(struct wallet *w, struct str txid, char receip
     return found;
 }
 
-#define OP_HEADERS "Cache-Control: no-store\r\n"
 #define OP(kind, path)                                                                                     \
     {                                                                                                      \
         .method = "POST", .pattern = (path), .fn = wallet_api_post, .flags = NET_NO_DEADLINE,              \
-        .headers = OP_HEADERS, .tag = (kind)                                                               \
+        .tag = (kind)                                                                                      \
     }
 #define READ(path, handler)                                                                                \
     {                                                                                                      \
-        .method = "GET", .pattern = (path), .fn = (handler), .headers = OP_HEADERS                         \
+        .method = "GET", .pattern = (path), .fn = (handler)                                                \
     }
 
 const struct net_route wallet_routes[] = {
@@ -172,7 +171,7 @@ const struct net_route wallet_routes[] = {
     {.method = "POST",
      .pattern = "/v1/simulate",
      .fn = wallet_api_simulate,
-     .headers = OP_HEADERS "Simulated: true\r\n"},
+     .headers = "Simulated: true\r\n"},
     READ("/v1/balance", wallet_api_balance),
     READ("/v1/accounts/{account}", wallet_api_accounts),
     READ("/v1/nonce", wallet_api_nonce),

@@ -107,12 +107,22 @@ static void assert_details(const json_t *problem, const char *names)
             fail_msg("details have no %s", name);
 }
 
+/* Nothing the wallet says may be told again by somebody in between. */
+static void assert_not_kept(const struct raw_response *r)
+{
+    char v[128];
+    const char *cache = raw_header(r, "Cache-Control", v, sizeof v);
+    assert_non_null(cache);
+    assert_string_equal(cache, "no-store");
+}
+
 static void assert_problem(const struct raw_response *r, const struct no *no)
 {
     char v[128];
     if (r->status != no->status)
         fail_msg("%s: %d, not %d: %s", no->request, r->status, no->status, r->body);
     assert_string_equal(raw_header(r, "Content-Type", v, sizeof v), "application/problem+json");
+    assert_not_kept(r);
     json_t *problem = json_loadb(r->body, r->body_n, JSON_REJECT_DUPLICATES, NULL);
     assert_non_null(problem);
     assert_only_known_members(problem);
@@ -176,6 +186,74 @@ RT_UNCHECKED static void every_refusal_is_the_same_kind_of_problem(void **state)
     plain = (struct no){"GET /v1/nonce?account=acct:alice", "", "", 403, "forbidden", false, "reason"};
     assert_told(&plain, narrow);
     assert_int_equal(mem_ledger_last(rig.ledger, "acct:alice", 0), 0); /* and nothing has moved */
+}
+
+RT_UNCHECKED static void what_is_no_refusal_is_not_kept_either(void **state)
+{
+    static const char *const paths[] = {"/healthz",
+                                        "/readyz",
+                                        "/version",
+                                        "/metrics",
+                                        "/v1/balance?account=acct:alice&asset=ron",
+                                        "/v1/accounts/a%2Fb", /* one segment, decoded after it was routed */
+                                        "/v1/nonce?account=acct:alice",
+                                        "/v1/tx/" NO_TX,
+                                        "/admin/in-doubt"};
+    (void)state;
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        char line[128];
+        struct raw_response r;
+        snprintf(line, sizeof line, "GET %s", paths[i]);
+        send_raw(&(struct no){.request = line, .headers = "", .body = ""}, rig.token, &r);
+        assert_true(r.status == 200 || r.status == 202);
+        assert_not_kept(&r);
+        assert_true(!strstr(paths[i], "%2F") || strstr(r.body, "\"account\":\"a/b\""));
+        raw_free(&r);
+    }
+}
+
+/* Requests with two faults: the first in this order is told. */
+RT_UNCHECKED static void of_two_faults_the_first_in_order_is_told(void **state)
+{
+    static const struct {
+        struct no no;
+        const char *caveat; /* of a narrowed token; NULL: one that nobody knows, "": the operator's */
+    } twice[] = {
+        {{"POST /v1/nowhere", "", "{", 404, "not_found", false, NULL}, NULL},
+        {{"PUT /v1/transfer", "", "{", 405, "method_not_allowed", false, NULL}, NULL},
+        {{"POST /v1/transfer", "", "{", 415, "unsupported_media_type", false, NULL}, NULL},
+        {{"POST /v1/transfer", JSON, "{", 401, "unauthenticated", false, NULL}, NULL},
+        {{"POST /v1/transfer", JSON, "{", 400, "idempotency_key_missing", false, NULL}, "op in read"},
+        {{"POST /v1/transfer", KEY("used"), "{", 400, "bad_request", false, NULL}, "op in read"},
+        {{"POST /v1/transfer", KEY("used"), PAY("acct:alice", "acct:bob", "ron", "2", "1"), 403,
+          "forbidden", false, "reason"},
+         "op in read"},
+        {{"POST /v1/transfer", KEY("used"), PAY("acct:alice", "acct:bob", "gold", "2", "1"), 422,
+          "idempotency_mismatch", false, NULL},
+         ""},
+        {{"POST /v1/transfer", KEY("new"), PAY("acct:alice", "acct:bob", "gold", "2", "9"), 422,
+          "unknown_asset", false, "member"},
+         ""},
+        {{"POST /v1/transfer", KEY("new"), PAY("acct:alice", "acct:bob", "ron", "2", "9"), 503,
+          "unavailable", true, "svc reason"},
+         ""},
+    };
+    static const char paid[] = PAY("acct:alice", "acct:bob", "ron", "1", "1");
+    char narrow[4096];
+    (void)state;
+    fund();
+    rig_call(&rig, "POST", "/v1/transfer", "used", NULL, paid, &a);
+    assert_int_equal(a.status, 200);
+    mem_ledger_fork(rig.ledger); /* from now on nothing is written: what a row tells comes before that */
+    rig_await_ready(&rig, false);
+    for (size_t i = 0; i < sizeof twice / sizeof *twice; i++) {
+        if (twice[i].caveat)
+            rig_narrow(&rig, &twice[i].caveat, *twice[i].caveat ? 1 : 0, narrow);
+        assert_told(&twice[i].no, twice[i].caveat ? narrow : "nonsense");
+    }
+    rig_call(&rig, "POST", "/v1/transfer", "used", NULL, paid, &a);
+    assert_int_equal(a.status, 200); /* what is in memory is told all the same */
+    assert_string_equal(a.replayed, "true");
 }
 
 RT_UNCHECKED static void a_ledger_that_refuses_is_told_as_the_same_kind_of_problem(void **state)
@@ -353,6 +431,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RIG_TEST(every_refusal_is_the_same_kind_of_problem, &rig),
+        RIG_TEST(what_is_no_refusal_is_not_kept_either, &rig),
+        RIG_TEST(of_two_faults_the_first_in_order_is_told, &rig),
         RIG_TEST(a_ledger_that_refuses_is_told_as_the_same_kind_of_problem, &rig),
         RIG_TEST(what_framing_refuses_is_the_same_kind_of_problem, &rig),
         RIG_TEST(requests_that_could_be_smuggled_reach_no_operation, &rig),
