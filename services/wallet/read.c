@@ -122,7 +122,7 @@ static enum err failure(const struct ledger_answer *a)
 static struct wallet_account *account_from(const struct ledger_account_reply *a, struct str name,
                                            int64_t sent_ns, int64_t sent_ms)
 {
-    size_t holdings = a->n_balances < WALLET_ASSETS_MAX ? a->n_balances : WALLET_ASSETS_MAX;
+    size_t holdings = a->n_balances; /* all: each of them may be asked for */
     size_t lanes = a->n_lanes < WALLET_LANES_MAX ? a->n_lanes : WALLET_LANES_MAX;
     struct wallet_account *out = wallet_account_new(name, holdings, lanes);
     if (!out)
@@ -130,7 +130,7 @@ static struct wallet_account *account_from(const struct ledger_account_reply *a,
     out->fetched_ns = sent_ns;
     out->as_of_ms = sent_ms;
     out->as_of_seq = a->as_of_seq;
-    out->truncated = holdings < a->n_balances || lanes < a->n_lanes;
+    out->lanes_cut = lanes < a->n_lanes;
     for (size_t i = 0; i < holdings; i++) {
         struct wallet_holding *h = &wallet_account_holdings(out)[i];
         struct str asset = a->balances[i].asset;

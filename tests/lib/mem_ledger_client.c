@@ -103,11 +103,13 @@ static void do_unit(struct ledger_client *c, struct str idem_id, uint32_t wait_m
     fn(ctx, &r);
 }
 
+enum { BALANCES_MAX = 512 };
+
 static void do_account(struct ledger_client *c, struct str account, uint64_t min_seq, struct deadline by,
                        ledger_account_fn *fn, void *ctx)
 {
     struct mem_ledger *f = mem_of(c);
-    struct ledger_balance balances[64];
+    struct ledger_balance balances[BALANCES_MAX];
     struct ledger_lane lanes[256];
     size_t n = 0, k = 0, at = 0;
     void *value;
@@ -117,7 +119,7 @@ static void do_account(struct ledger_client *c, struct str account, uint64_t min
         f->account_n ? mem_ledger__draw(f, &f->account_fault, &f->account_n) : f->read_fault;
     if (mem_ledger__spoiled(f, fault, MEM_CALL_ACCOUNT, (void *)fn, ctx, by))
         return;
-    while (n < 64 && map_next(&f->rows, &at, NULL, &value)) {
+    while (n < BALANCES_MAX && map_next(&f->rows, &at, NULL, &value)) {
         struct mem_row *r = value;
         if (strncmp(r->name, account.p, account.n) == 0 && r->name[account.n] == '|')
             balances[n++] = (struct ledger_balance){account, str_from_c(r->name + account.n + 1),

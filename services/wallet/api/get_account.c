@@ -11,7 +11,7 @@
 #include "base/str.h"
 #include "services/wallet/api/api.h"
 
-enum { BODY_MAX = 64 << 10 };
+enum { BODY_MAX = 64 << 10, ASSETS_SHOWN = 256 };
 
 enum served { SERVED, STALE, BEHIND, NOTHING };
 
@@ -45,11 +45,12 @@ static void write_account(struct json_w *json, const struct wallet_wish *q, cons
 {
     const struct wallet_holding *h = wallet_account_holdings(a);
     const struct wallet_lane *lanes = wallet_account_lanes(a);
+    size_t assets = 0;
     json_put_str(json, "account", q->account);
     json_key(json, "assets");
     json_arr_begin(json);
     for (size_t i = 0; i < a->n_holdings; i++) {
-        if (!auth_covers(q->cap, AUTH_CV_ASSET, str_from_c(h[i].asset)))
+        if (!auth_covers(q->cap, AUTH_CV_ASSET, str_from_c(h[i].asset)) || assets++ >= ASSETS_SHOWN)
             continue;
         json_obj_begin(json);
         json_put_cstr(json, "asset", h[i].asset);
@@ -67,7 +68,7 @@ static void write_account(struct json_w *json, const struct wallet_wish *q, cons
         json_obj_end(json);
     }
     json_arr_end(json);
-    if (a->truncated)
+    if (assets > ASSETS_SHOWN || a->lanes_cut)
         json_put_bool(json, "truncated", true);
 }
 

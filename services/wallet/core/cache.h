@@ -17,7 +17,7 @@
 #include "base/map.h"
 #include "base/money.h"
 
-enum { WALLET_ASSETS_MAX = 256, WALLET_LANES_MAX = 256, WALLET_ASSET_CHARS = 33 };
+enum { WALLET_LANES_MAX = 256, WALLET_ASSET_CHARS = 33 };
 
 struct wallet_holding {
     char asset[WALLET_ASSET_CHARS];
@@ -35,7 +35,7 @@ struct wallet_account {
     int64_t as_of_ms;   /* the same on the wall clock */
     uint64_t as_of_seq;
     uint32_t n_holdings, n_lanes, name_n;
-    bool truncated;
+    bool lanes_cut; /* it has more than these */
     /* Behind the struct: n_holdings struct wallet_holding, n_lanes struct wallet_lane, the account's name. */
 };
 

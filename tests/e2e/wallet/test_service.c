@@ -280,6 +280,37 @@ RT_UNCHECKED static void balances_follow_ones_own_writes(void **state)
     assert_code(&b, 400, "bad_request");
 }
 
+RT_UNCHECKED static void an_account_shows_256_assets_and_every_one_when_it_is_asked_for(void **state)
+{
+    enum { ASSETS = 300 };
+    const char *some = "asset in asset-0,asset-1,asset-299";
+    char idem[32], asset[32], token[4096];
+    (void)state;
+    for (int i = 0; i < ASSETS; i++) {
+        snprintf(idem, sizeof idem, "many-%d", i);
+        snprintf(asset, sizeof asset, "asset-%d", i);
+        mem_ledger_mint(rig.ledger, idem, "acct:rich", asset, (uint64_t)i + 1);
+    }
+    int shown = 0;
+    rig_get(&rig, "/v1/accounts/acct:rich", &a);
+    assert_int_equal(a.status, 200);
+    for (const char *at = a.body; (at = strstr(at, "\"asset\":")); at++)
+        shown++;
+    assert_int_equal(shown, 256);
+    assert_non_null(strstr(a.body, "\"truncated\":true"));
+    for (int i = 0; i < ASSETS; i++) {
+        char path[128], amount[16];
+        snprintf(path, sizeof path, "/v1/balance?account=acct:rich&asset=asset-%d", i);
+        snprintf(amount, sizeof amount, "%d", i + 1);
+        rig_get(&rig, path, &a);
+        assert_string_equal(rig_member(&a, "available", m1), amount);
+    }
+    rig_narrow(&rig, &some, 1, token); /* it covers three: none is left out */
+    rig_call(&rig, "GET", "/v1/accounts/acct:rich", NULL, token, "", &a);
+    assert_non_null(strstr(a.body, "\"asset-299\""));
+    assert_null(strstr(a.body, "truncated"));
+}
+
 RT_UNCHECKED static void a_transaction_is_found_again_by_who_may_see_it(void **state)
 {
     char path[64], token[4096];
@@ -602,6 +633,7 @@ int main(void)
         T(refusals_of_the_wallet_itself),
         T(i10_capabilities_are_judged_on_every_call_replays_included),
         T(balances_follow_ones_own_writes),
+        T(an_account_shows_256_assets_and_every_one_when_it_is_asked_for),
         T(a_transaction_is_found_again_by_who_may_see_it),
         T(a_question_that_got_no_answer_is_put_again),
         T(lost_answers_are_found_out_and_nothing_happens_twice),
