@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crc32c.h"
 #include "base/json_read.h"
 #include "base/json_write.h"
 #include "ron/cmd_mailbox.h"
@@ -44,19 +43,12 @@ static void rules_for_looking(struct mailbox_rules *r)
 int cmd_mailbox_meta(struct cmd_ctx *ctx, const char *dir, struct mailbox_routing *out_routing,
                      uint8_t out_instance[16])
 {
-    char path[STORE_PATH_MAX];
-    struct buf b;
-    buf_init(&b, 1 << 16);
-    store_path_join(path, dir, "META");
-    enum err e = store_file_slurp(store_disk_real(), path, &b);
-    bool ok = e == ERR_OK && b.n == 4096 && memcmp(b.p, "RONMBOX1", 8) == 0 &&
-              le32_get(b.p + 4092) == crc32c(0, b.p, 4092);
-    if (ok)
-        memcpy(out_instance, b.p + 16, 16);
-    buf_fini(&b);
-    if (!ok)
+    struct mailbox_meta meta;
+    enum err e = mailbox_files_meta(store_disk_real(), dir, &meta);
+    if (e != ERR_OK)
         return cmd_fail(ctx, CMD_FAILED, "%s is no mailbox directory (META: %s)", dir,
-                        e == ERR_OK ? "damaged" : err_title(e));
+                        e == ERR_CORRUPT ? "damaged" : err_title(e));
+    memcpy(out_instance, meta.instance, sizeof meta.instance);
     e = mailbox_routing_load(store_disk_real(), dir, out_routing);
     if (e != ERR_OK)
         return cmd_fail(ctx, CMD_FAILED, "%s/routing: %s", dir,

@@ -34,9 +34,11 @@ static enum err slurp(struct store_disk *d, const char *path, struct buf *b) RT_
     return store_file_slurp(d, path, b);
 }
 
-static enum err create(struct mailbox *mb, const char *dir, const char *meta) RT_BLOCKS
+static enum err create(struct mailbox *mb, const char *dir) RT_BLOCKS
 {
     static uint8_t p[META_BYTES];
+    char meta[STORE_PATH_MAX];
+    store_path_join(meta, dir, "META");
     memset(p, 0, sizeof p);
     if (!mb->replica) /* else it is the shared mailbox's */
         rng_secure(mb->instance, sizeof mb->instance);
@@ -63,30 +65,40 @@ static enum err load_routing(struct mailbox *mb, const char *dir) RT_BLOCKS
     return mailbox_reshard_sweep(svc_disk(mb->svc), dir, mb->shards);
 }
 
-enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint16_t want_shards)
+enum err mailbox_files_meta(struct store_disk *disk, const char *dir, struct mailbox_meta *out)
 {
-    char meta[STORE_PATH_MAX];
+    char path[STORE_PATH_MAX];
     struct buf b;
-    store_path_join(meta, dir, "META");
-    enum err e = slurp(svc_disk(mb->svc), meta, &b);
-    if (e == ERR_NOT_FOUND) {
-        buf_fini(&b);
-        if (!mb->replica)
-            mb->shards = want_shards;
-        return create(mb, dir, meta);
-    }
+    store_path_join(path, dir, "META");
+    enum err e = slurp(disk, path, &b);
     if (e == ERR_OK && !sealed(buf_bytes(&b), META_BYTES, "RONMBOX1"))
         e = ERR_CORRUPT;
     if (e == ERR_OK && le32_get(b.p + 8) != 1)
         e = ERR_VERSION;
+    if (e == ERR_OK && (le32_get(b.p + 12) < 1 || le32_get(b.p + 12) > MAILBOX_SHARDS_MAX))
+        e = ERR_CORRUPT;
     if (e == ERR_OK) {
-        mb->shards = (uint16_t)le32_get(b.p + 12);
-        memcpy(mb->instance, b.p + 16, 16);
-        if (mb->shards < 1 || mb->shards > MAILBOX_SHARDS_MAX)
-            e = ERR_CORRUPT;
+        out->shards = (uint16_t)le32_get(b.p + 12);
+        memcpy(out->instance, b.p + 16, sizeof out->instance);
     }
     buf_fini(&b);
-    return e == ERR_OK ? load_routing(mb, dir) : e;
+    return e;
+}
+
+enum err mailbox_files_open(struct mailbox *mb, const char *dir, uint16_t want_shards)
+{
+    struct mailbox_meta meta;
+    enum err e = mailbox_files_meta(svc_disk(mb->svc), dir, &meta);
+    if (e == ERR_NOT_FOUND) {
+        if (!mb->replica)
+            mb->shards = want_shards;
+        return create(mb, dir);
+    }
+    if (e != ERR_OK)
+        return e;
+    mb->shards = meta.shards;
+    memcpy(mb->instance, meta.instance, sizeof mb->instance);
+    return load_routing(mb, dir);
 }
 
 struct sizes {
@@ -152,17 +164,44 @@ enum err mailbox_files_shared(struct mailbox *mb, const char *dir)
     return ERR_CONFLICT;
 }
 
-enum err mailbox_files_clean(struct mailbox *mb, const char *dir)
+static enum err save_last_groups(struct store_disk *disk, const char *dir,
+                                 const struct mailbox_last_groups *g) RT_BLOCKS
 {
     uint8_t p[CLEAN_BYTES] = {0};
     char path[STORE_PATH_MAX];
     memcpy(p, "RONCLEA1", 8);
-    le32_put(p + 8, mb->shards);
-    for (uint16_t i = 0; i < mb->shards; i++)
-        le64_put(p + 12 + i * 8, mb->lanes[i].log.next_group - 1);
+    le32_put(p + 8, g->shards);
+    for (size_t i = 0; i < MAILBOX_SHARDS_MAX; i++)
+        le64_put(p + 12 + i * 8, g->group[i]);
     seal(p, sizeof p);
     store_path_join(path, dir, "CLEAN");
-    return store_file_replace(svc_disk(mb->svc), path, bytes_of(p, sizeof p));
+    return store_file_replace(disk, path, bytes_of(p, sizeof p));
+}
+
+enum err mailbox_files_clean(struct mailbox *mb, const char *dir)
+{
+    struct mailbox_last_groups g = {.shards = mb->shards};
+    for (uint16_t i = 0; i < mb->shards; i++)
+        g.group[i] = mb->lanes[i].log.next_group - 1;
+    return save_last_groups(svc_disk(mb->svc), dir, &g);
+}
+
+enum err mailbox_files_forget_last_group(struct store_disk *disk, const char *dir, uint16_t shard)
+{
+    char path[STORE_PATH_MAX];
+    struct mailbox_last_groups g;
+    bool others = false;
+    enum err e = mailbox_files_last_groups(disk, dir, &g);
+    if (e != ERR_OK && e != ERR_CORRUPT)
+        return e == ERR_NOT_FOUND ? ERR_OK : e;
+    for (uint16_t i = 0; e == ERR_OK && i < MAILBOX_SHARDS_MAX; i++)
+        others = others || (i != shard && g.group[i]);
+    if (others) {
+        g.group[shard] = 0;
+        return save_last_groups(disk, dir, &g);
+    }
+    store_path_join(path, dir, "CLEAN");
+    return store_file_remove(disk, path);
 }
 
 enum err mailbox_files_last_groups(struct store_disk *disk, const char *dir,

@@ -390,15 +390,14 @@ static enum err write_topics(struct mailbox_repair *r) RT_BLOCKS
     return e == ERR_OK ? commit(r) : e;
 }
 
-/* CLEAN speaks of the old journal: it goes first. A crash in between leaves the old files, or the new ones, under the right name. */
+/* What CLEAN says of the old journal goes first. A crash in between leaves the old files, or the new ones, under the right name. */
 static enum err put_in_place(struct mailbox_repair *r) RT_BLOCKS
 {
-    char clean[STORE_PATH_MAX], name[64];
-    store_path_join(clean, r->cfg.dir, "CLEAN");
+    char name[64];
     snprintf(name, sizeof name, "s%02u.damaged-%llu", r->cfg.shard, (unsigned long long)r->now.wall_ms);
     store_path_join(r->report.old_dir, r->cfg.dir, name);
     snprintf(r->report.new_dir, sizeof r->report.new_dir, "%s", r->old_dir);
-    enum err e = store_file_remove(r->cfg.disk, clean);
+    enum err e = mailbox_files_forget_last_group(r->cfg.disk, r->cfg.dir, r->cfg.shard);
     if (e == ERR_OK)
         e = store_disk_rename(r->cfg.disk, r->old_dir, r->report.old_dir);
     if (e == ERR_OK)

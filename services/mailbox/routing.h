@@ -37,6 +37,14 @@ NODISCARD enum err mailbox_routing_settle(struct store_disk *d, const char *dir,
 NODISCARD enum err mailbox_routing_save(struct store_disk *d, const char *dir,
                                         const struct mailbox_routing *r) RT_BLOCKS;
 
+/* files.c: what META says. ERR_NOT_FOUND, ERR_CORRUPT, ERR_VERSION; then *out is as it was. */
+struct mailbox_meta {
+    uint16_t shards; /* at first */
+    uint8_t instance[16];
+};
+NODISCARD enum err mailbox_files_meta(struct store_disk *disk, const char *dir,
+                                      struct mailbox_meta *out) RT_BLOCKS;
+
 /* files.c: what CLEAN says, the last group of each journal at an orderly stop. ERR_NOT_FOUND, ERR_CORRUPT. */
 struct mailbox_last_groups {
     uint32_t shards;
@@ -44,5 +52,8 @@ struct mailbox_last_groups {
 };
 NODISCARD enum err mailbox_files_last_groups(struct store_disk *disk, const char *dir,
                                              struct mailbox_last_groups *out) RT_BLOCKS;
+/* CLEAN says nothing of this shard any more, and as before of the others; it goes when there are none. */
+NODISCARD enum err mailbox_files_forget_last_group(struct store_disk *disk, const char *dir,
+                                                   uint16_t shard) RT_BLOCKS;
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/str.h"
 #include "services/mailbox/mailbox.h"
 
 uint64_t mailbox_index_max(const struct mailbox_config *cfg)
@@ -18,40 +19,10 @@ uint64_t mailbox_index_max(const struct mailbox_config *cfg)
     return ram / 4 / 96;
 }
 
-static bool parse_u64(struct str s, uint64_t *out)
-{
-    uint64_t v = 0;
-    if (s.n == 0 || s.n > 18)
-        return false;
-    for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] < '0' || s.p[i] > '9')
-            return false;
-        v = v * 10 + (uint64_t)(s.p[i] - '0');
-    }
-    *out = v;
-    return true;
-}
-
-static bool parse_duration_ms(struct str s, uint64_t *out_ms)
-{
-    static const struct {
-        const char *unit;
-        uint64_t ms;
-    } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        struct str u = str_from_c(units[i].unit);
-        uint64_t v;
-        if (str_ends(s, u) && parse_u64(str_of(s.p, s.n - u.n), &v)) {
-            *out_ms = v * units[i].ms;
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool set(struct mailbox_policy *p, struct str key, struct str value)
 {
     uint64_t v;
+    int64_t ms;
     if (str_eq_c(key, "class") && value.n > 0 && value.n < sizeof p->class_name) {
         memcpy(p->class_name, value.p, value.n);
         p->class_name[value.n] = 0;
@@ -61,9 +32,11 @@ static bool set(struct mailbox_policy *p, struct str key, struct str value)
         p->t_replay_ms = MAILBOX_UNLIMITED;
         return true;
     }
-    if (str_eq_c(key, "t_replay"))
-        return parse_duration_ms(value, &p->t_replay_ms);
-    if (str_eq_c(key, "max_attempts") && parse_u64(value, &v) && v >= 1 && v <= 100) {
+    if (str_eq_c(key, "t_replay") && str_parse_duration_ms(value, &ms) == ERR_OK) {
+        p->t_replay_ms = (uint64_t)ms;
+        return true;
+    }
+    if (str_eq_c(key, "max_attempts") && str_parse_u64(value, &v) == ERR_OK && v >= 1 && v <= 100) {
         p->max_attempts = (uint8_t)v;
         return true;
     }
@@ -71,8 +44,9 @@ static bool set(struct mailbox_policy *p, struct str key, struct str value)
         p->ordered = str_eq_c(value, "true");
         return true;
     }
-    if (str_eq_c(key, "default_visibility") && parse_duration_ms(value, &v) && v >= 50 && v <= 86400000) {
-        p->default_visibility_ms = (uint32_t)v;
+    if (str_eq_c(key, "default_visibility") && str_parse_duration_ms(value, &ms) == ERR_OK && ms >= 50 &&
+        ms <= 86400000) {
+        p->default_visibility_ms = (uint32_t)ms;
         return true;
     }
     return false;

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "net/http_parse.h"
+#include "base/str.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -44,6 +45,17 @@ static void note_head(struct trace *t, const struct net_http_head *h, const char
     size_t n;
     CHECK(out && net_http_percent_decode(path, false, out, &n) == ERR_OK);
     free(out);
+    /* a handler cuts the query at '&' and '=' and decodes what is between: no escape is torn by that */
+    struct str rest = h->has_query ? net_http_text(text, h->query) : (struct str){NULL, 0};
+    while (rest.p) {
+        struct str member, name;
+        rest = str_cut(rest, '&', &member);
+        struct str value = str_cut(member, '=', &name);
+        char *member_out = malloc(member.n + 1);
+        CHECK(member_out && net_http_percent_decode(name, true, member_out, &n) == ERR_OK && n <= name.n);
+        CHECK(!value.p || (net_http_percent_decode(value, true, member_out, &n) == ERR_OK && n <= value.n));
+        free(member_out);
+    }
 }
 
 /* `rng` NULL: in one piece. Offsets are noted relative to each request. */

@@ -1,3 +1,4 @@
+#include "base/str.h"
 #include "services/mailbox/api/call.h"
 
 #include <stdio.h>
@@ -264,4 +265,16 @@ void mailbox_call_submit(struct mailbox_call *c, bool settling)
             mailbox_call_job_done(&jobs[i]);
         }
     }
+}
+
+bool mailbox_query_u32(struct net_req *rq, const char *name, uint32_t least, uint32_t most, uint32_t *out)
+{
+    struct str s;
+    uint64_t v;
+    if (net_req_query(rq, name, &s) != ERR_OK)
+        return true;
+    if (str_parse_u64(s, &v) != ERR_OK || v < least || v > most)
+        return false;
+    *out = (uint32_t)v;
+    return true;
 }

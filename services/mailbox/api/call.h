@@ -31,6 +31,9 @@ void mailbox_call_refuse_json(struct mailbox_call *c, enum err e, const struct j
 void mailbox_call_ended(struct mailbox_call *c, enum err e); /* for those that answer themselves */
 const char *mailbox_detail(enum err e, enum mailbox_why why);
 
+/* A number of the query: true when it is absent, and *out as it was, or within its range. */
+bool mailbox_query_u32(struct net_req *rq, const char *name, uint32_t least, uint32_t most, uint32_t *out);
+
 /* Jobs: an array in the arena, one per shard touched. */
 struct mailbox_job *mailbox_call_jobs(struct mailbox_call *c,
                                       size_t n); /* zeroed, wired to the call; NULL: no memory */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/json_write.h"
+#include "base/str.h"
 #include "base/time_fmt.h"
 #include "services/mailbox/api/call.h"
 #include "services/mailbox/api/routes.h"
@@ -92,29 +93,10 @@ static void hand_over(struct mailbox_call *c, struct mailbox_operator *op)
     mailbox_call_refuse(c, ERR_BUSY, MAILBOX_WHY_REPROC, NULL);
 }
 
-static bool read_u32(struct net_req *rq, const char *name, uint32_t least, uint32_t most, uint32_t *out)
-{
-    struct str s;
-    uint64_t v = 0;
-    if (net_req_query(rq, name, &s) != ERR_OK)
-        return true;
-    if (s.n == 0 || s.n > 9)
-        return false;
-    for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] < '0' || s.p[i] > '9')
-            return false;
-        v = v * 10 + (uint64_t)(s.p[i] - '0');
-    }
-    if (v < least || v > most)
-        return false;
-    *out = (uint32_t)v;
-    return true;
-}
-
 static const char *read_list_query(struct net_req *rq, struct mailbox_operator *op)
 {
     struct str s;
-    if (!read_u32(rq, "limit", 1, 1000, &op->limit))
+    if (!mailbox_query_u32(rq, "limit", 1, 1000, &op->limit))
         return "limit: range";
     if (net_req_query(rq, "cause", &s) == ERR_OK && (op->cause = (uint8_t)mailbox_cause_parse(s)) == 0)
         return "cause: pattern";
@@ -130,7 +112,7 @@ static const char *read_list_query(struct net_req *rq, struct mailbox_operator *
         op->has_after = true;
     }
     uint32_t payload = 0;
-    if (!read_u32(rq, "payload", 0, 1, &payload))
+    if (!mailbox_query_u32(rq, "payload", 0, 1, &payload))
         return "payload: range";
     op->payload = payload;
     return NULL;
@@ -385,15 +367,10 @@ void mailbox_get_chain(struct net_req *rq, void *ctx)
         return;
     }
     op->limit = 100;
-    bool ok = read_u32(rq, "limit", 1, 1000, &op->limit);
+    bool ok = mailbox_query_u32(rq, "limit", 1, 1000, &op->limit);
     if (ok && net_req_query(rq, "from", &s) == ERR_OK) {
         op->has_from = true;
-        ok = s.n > 0 && s.n < 19;
-        for (size_t i = 0; ok && i < s.n; i++) {
-            ok = s.p[i] >= '0' && s.p[i] <= '9';
-            op->from = op->from * 10 + (uint64_t)(s.p[i] - '0');
-        }
-        ok = ok && op->from > 0;
+        ok = str_parse_u64(s, &op->from) == ERR_OK && op->from > 0;
     }
     if (!ok) {
         operator_free(op);

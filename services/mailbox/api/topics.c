@@ -192,7 +192,7 @@ void mailbox_get_topic(struct net_req *rq, void *ctx)
 void mailbox_get_topics(struct net_req *rq, void *ctx)
 {
     struct mailbox_call *c = mailbox_call_http(ctx, rq, MAILBOX_OP_TOPICS, "read");
-    struct str prefix = STR(""), after = STR(""), limit;
+    struct str prefix = STR(""), after = STR("");
     uint32_t room = 100;
     if (!c)
         return;
@@ -200,13 +200,8 @@ void mailbox_get_topics(struct net_req *rq, void *ctx)
         prefix = STR("");
     if (net_req_query(rq, "after", &after) != ERR_OK)
         after = STR("");
-    if (net_req_query(rq, "limit", &limit) == ERR_OK) {
-        room = 0;
-        for (size_t i = 0; i < limit.n && i < 5; i++)
-            room =
-                limit.p[i] >= '0' && limit.p[i] <= '9' ? room * 10 + (uint32_t)(limit.p[i] - '0') : 99999;
-    }
-    if (room < 1 || room > 1000 || prefix.n > MAILBOX_TOPIC_MAX || after.n > MAILBOX_TOPIC_MAX) {
+    bool ok = mailbox_query_u32(rq, "limit", 1, 1000, &room);
+    if (!ok || prefix.n > MAILBOX_TOPIC_MAX || after.n > MAILBOX_TOPIC_MAX) {
         mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE, "limit, prefix or after: range");
         return;
     }
