@@ -100,6 +100,26 @@ static void two_of_them_and_an_entry_stay_under_95_bytes_a_message(void **state)
     end(t);
 }
 
+/* However large it is, a key that makes it grow splits a bucket or two and doubles one short directory: nobody waits for more. */
+static void no_key_waits_for_the_index_to_grow(void **state)
+{
+    (void)state;
+    enum { N = 1000000 };
+    struct table *t = table();
+    struct rng r;
+    uint32_t splits = 0, slots = 0;
+    rng_seed(&r, 9);
+    for (uint32_t k = 1; k <= N; k++) {
+        uint32_t buckets = t->x.buckets, directories = t->x.directories;
+        assert_int_equal(mailbox_index_add(&t->x, entry(t, mailbox_id_make(k, 0, rng_u64(&r)))), ERR_OK);
+        splits = t->x.buckets - buckets > splits ? t->x.buckets - buckets : splits;
+        slots = t->x.directories - directories > slots ? t->x.directories - directories : slots;
+    }
+    print_message("at most %u buckets and %u slots of a directory for one of %u keys\n", splits, slots, N);
+    assert_true(splits <= 4 && slots <= 128);
+    end(t);
+}
+
 static void keys_that_share_a_long_path_are_told_apart(void **state)
 {
     (void)state;
@@ -186,6 +206,7 @@ int main(void)
         cmocka_unit_test(keys_that_differ_in_any_kept_byte_are_two),
         cmocka_unit_test(the_index_finds_what_is_there_and_nothing_else),
         cmocka_unit_test(two_of_them_and_an_entry_stay_under_95_bytes_a_message),
+        cmocka_unit_test(no_key_waits_for_the_index_to_grow),
         cmocka_unit_test(keys_that_share_a_long_path_are_told_apart),
         cmocka_unit_test(a_path_without_end_is_refused_and_loses_nothing),
         cmocka_unit_test(room_made_beforehand_changes_nothing_that_can_be_found),
