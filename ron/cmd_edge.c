@@ -64,7 +64,9 @@ static int list_packs(struct cmd_ctx *ctx)
         table_cell(&table, "%lld", client_int(p, "tiles"));
         table_cell(&table, "%lld", client_int(p, "files"));
         table_cell(&table, "%lld", client_int(p, "bytes"));
-        table_cell(&table, "%.19s", *digest ? digest : "sealing");
+        bool sealing = !*digest && strcmp(client_str(p, "state"), "mounted") == 0 &&
+                       strcmp(client_str(p, "kind"), "dir") != 0;
+        table_cell(&table, "%.19s", sealing ? "sealing" : digest);
         table_cell(&table, "%s", client_str(p, "error"));
     }
     table_print_or(&table, "nothing is mounted");
@@ -224,15 +226,11 @@ static bool inflates(struct bytes tile)
 }
 
 RT_BLOCKS
-static int check_mbtiles(struct cmd_ctx *ctx, const char *path)
+static int open_mbtiles(struct cmd_ctx *ctx, const char *path, struct edge_mbdb **out,
+                        struct edge_pmtiles_header *h, uint64_t *out_tiles)
 {
-    struct edge_pmtiles_header h = {0};
     struct edge_fault f = {""};
     struct edge_mbdb *db = NULL;
-    struct edge_tile t;
-    struct bytes tile;
-    struct progress shown;
-    uint64_t tiles = 0, read = 0, bad = 0;
     char *metadata = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -240,12 +238,29 @@ static int check_mbtiles(struct cmd_ctx *ctx, const char *path)
     enum err e = edge_mbdb_open(fd, TILE_BYTES_MAX, EDGE_MBDB_WAITS, &db);
     close(fd);
     if (e == ERR_OK)
-        e = edge_mbdb_check(db, &h, &tiles, &metadata, &f);
+        e = edge_mbdb_check(db, h, out_tiles, &metadata, &f);
     free(metadata);
     if (e != ERR_OK) {
         edge_mbdb_close(db);
         return cmd_fail(ctx, CMD_FAILED, "%s: %s", path, f.text[0] ? f.text : "is no MBTiles file");
     }
+    *out = db;
+    return CMD_OK;
+}
+
+RT_BLOCKS
+static int check_mbtiles(struct cmd_ctx *ctx, const char *path)
+{
+    struct edge_pmtiles_header h = {0};
+    struct edge_mbdb *db;
+    struct edge_tile t;
+    struct bytes tile;
+    struct progress shown;
+    uint64_t tiles = 0, read = 0, bad = 0;
+    enum err e;
+    int status = open_mbtiles(ctx, path, &db, &h, &tiles);
+    if (status != CMD_OK)
+        return status;
     progress_begin(&shown, ctx, "reading tiles");
     while ((e = edge_mbdb_next(db, &t, &tile)) == ERR_OK) {
         progress_step(&shown, read++, tiles);
@@ -264,11 +279,15 @@ static int check_mbtiles(struct cmd_ctx *ctx, const char *path)
     return bad ? CMD_FAILED : CMD_OK;
 }
 
+static bool is_mbtiles(const char *path)
+{
+    return str_ends(str_from_c(path), STR(".mbtiles"));
+}
+
 RT_BLOCKS
 static int check_file(struct cmd_ctx *ctx, const char *path)
 {
-    return str_ends(str_from_c(path), STR(".mbtiles")) ? check_mbtiles(ctx, path)
-                                                       : check_pmtiles(ctx, path);
+    return is_mbtiles(path) ? check_mbtiles(ctx, path) : check_pmtiles(ctx, path);
 }
 
 static bool hash_file(const char *path, struct sha256 *out)
@@ -365,6 +384,30 @@ static int run_pack(struct cmd_ctx *ctx, int argc, char **argv)
     return cmd_fail(ctx, CMD_USAGE, "say pack list, pack add FILE, or pack verify [FILE...]");
 }
 
+static int no_tile(struct cmd_ctx *ctx, const struct edge_tile *t)
+{
+    return cmd_fail(ctx, CMD_REFUSED, "the archive has no tile %u/%u/%u", t->z, t->x, t->y);
+}
+
+RT_BLOCKS
+static int print_mbtile(struct cmd_ctx *ctx, const char *path, const struct edge_tile *t)
+{
+    struct edge_pmtiles_header h = {0};
+    struct edge_mbdb *db;
+    struct bytes tile;
+    uint64_t tiles;
+    int status = open_mbtiles(ctx, path, &db, &h, &tiles);
+    if (status != CMD_OK)
+        return status;
+    if (t->z <= EDGE_MBTILES_ZOOM_MAX && edge_mbdb_tile(db, t, &tile) == ERR_OK)
+        fwrite(tile.p, 1, tile.n, stdout);
+    else
+        status = no_tile(ctx, t);
+    edge_mbdb_close(db);
+    return status;
+}
+
+RT_BLOCKS
 static int run_tile(struct cmd_ctx *ctx, int argc, char **argv)
 {
     struct archive a;
@@ -375,6 +418,8 @@ static int run_tile(struct cmd_ctx *ctx, int argc, char **argv)
             ERR_OK ||
         ext.p)
         return cmd_fail(ctx, CMD_USAGE, "%s/%s/%s is no tile", argv[1], argv[2], argv[3]);
+    if (is_mbtiles(argv[0]))
+        return print_mbtile(ctx, argv[0], &t);
     int status = open_archive(ctx, argv[0], &a);
     if (status != CMD_OK)
         return status;
@@ -383,7 +428,7 @@ static int run_tile(struct cmd_ctx *ctx, int argc, char **argv)
     if (bytes && read_fd(&a, a.h.data.offset + e->offset, e->length, bytes) == ERR_OK)
         fwrite(bytes, 1, e->length, stdout);
     else
-        status = cmd_fail(ctx, CMD_REFUSED, "the archive has no tile %u/%u/%u", t.z, t.x, t.y);
+        status = no_tile(ctx, &t);
     free(bytes);
     close_archive(&a);
     return status;

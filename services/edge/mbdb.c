@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "services/edge/core/name.h"
 #include "services/edge/mbdb_vfs.h"
 
 enum { STEPS_MAX = 100000, MILLION = 1000000 };
@@ -196,6 +197,21 @@ static void read_bounds(sqlite3 *db, struct edge_pmtiles_header *h)
     h->north_e7 = (int32_t)(v[3] * 1e7);
 }
 
+static void read_center(sqlite3 *db, struct edge_pmtiles_header *h)
+{
+    char text[256];
+    double lon, lat, zoom;
+    if (text_of(db, "center", text, sizeof text) != ERR_OK ||
+        sscanf(text, "%lf,%lf,%lf", &lon, &lat, &zoom) != 3)
+        return;
+    if (!(lon >= -180 && lon <= 180 && lat >= -90 && lat <= 90 && zoom >= 0 &&
+          zoom <= EDGE_MBTILES_ZOOM_MAX))
+        return;
+    h->center_lon_e7 = (int32_t)(lon * 1e7);
+    h->center_lat_e7 = (int32_t)(lat * 1e7);
+    h->zoom_center = (uint8_t)zoom;
+}
+
 /* The members TileJSON wants, as the JSON object a PMTiles archive would have. */
 static enum err make_metadata(sqlite3 *db, char **out)
 {
@@ -263,13 +279,17 @@ enum err edge_mbdb_check(struct edge_mbdb *m, struct edge_pmtiles_header *h, uin
     if (plan_has_scan(db))
         return fault(f, "a tile cannot be looked up without reading the whole table: there is no index");
     h->type = type_of(format);
-    if (h->type == EDGE_TYPE_UNKNOWN)
-        return fault(f, "the metadata's format is none that is known");
+    if (h->type == EDGE_TYPE_UNKNOWN) {
+        if (!edge_mime_ok(str_from_c(format)))
+            return fault(f, "the metadata's format is none that is known");
+        snprintf(h->mime, sizeof h->mime, "%s", format);
+    }
     h->tiles = coding_of(db);
     if (!number_of(db, "SELECT count(*) FROM tiles", &n) || n < 0)
         return fault(f, m->left ? "the tiles cannot be counted" : "counting the tiles does not end");
     *out_tiles = (uint64_t)n;
     read_bounds(db, h);
+    read_center(db, h);
     enum err e = read_zooms(db, h, f);
     return e == ERR_OK ? make_metadata(db, out_metadata) : e;
 }

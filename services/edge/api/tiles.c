@@ -22,9 +22,10 @@ struct tile_call {
     uint64_t at; /* in the file */
     uint32_t length;
     uint64_t key;
+    enum edge_coding coding; /* of this tile as it is stored */
     bool inflate;
-    bool plain;    /* MBTiles: this tile is not compressed, though others are */
-    unsigned loop; /* where the request came in */
+    bool takes_gzip; /* MBTiles, where each tile has a coding of its own */
+    unsigned loop;   /* where the request came in */
     uint64_t as_of;
 };
 
@@ -47,14 +48,21 @@ static void no_tile(struct edge *e, struct net_req *rq)
     net_reply(rq, 204, &(struct net_headers){.type = "", .raw = buf_str(&lines)}, bytes_of(NULL, 0));
 }
 
+/* A tile of such a pack may be coded, also when this one is not. */
+static bool varies(const struct edge_pack *p)
+{
+    const struct edge_pmtiles_header *h = &p->header;
+    return *edge_coding_name(h->tiles) ||
+           (p->kind == EDGE_PACK_MBTILES && (h->type == EDGE_TYPE_MVT || h->type == EDGE_TYPE_MLT));
+}
+
 static struct edge_repr repr_of(struct edge *e, const struct tile_call *c)
 {
-    enum edge_coding coding = c->p->header.tiles;
-    bool coded = *edge_coding_name(coding) != 0;
-    return (struct edge_repr){.type = edge_tile_mime(c->p->header.type),
-                              .encoding =
-                                  coded && !c->inflate && !c->plain ? edge_coding_name(coding) : NULL,
-                              .vary = coded,
+    const struct edge_pmtiles_header *h = &c->p->header;
+    const char *coding = edge_coding_name(c->coding);
+    return (struct edge_repr){.type = h->mime[0] ? h->mime : edge_tile_mime(h->type),
+                              .encoding = *coding && !c->inflate ? coding : NULL,
+                              .vary = *coding || varies(c->p),
                               .from = EDGE_FROM_PACK,
                               .since_s = c->p->since_s,
                               .max_age_s = max_age_s(e),
@@ -126,7 +134,7 @@ static void serve_inflated(struct edge *e, struct net_req *rq, struct tile_call 
     struct edge_repr r = repr_of(e, c);
     struct buf plain;
     buf_init(&plain, edge_config(e)->inflate_abs);
-    if (edge_inflate(c->p->header.tiles, stored, &plain) == ERR_OK) {
+    if (edge_inflate(c->coding, stored, &plain) == ERR_OK) {
         if (!edge_variants_get(e->variants, c->p->serial, c->key, &r.digest)) {
             sha256_of(plain.p, plain.n, &r.digest);
             obs_counter_add(obs_counter(e->m[EDGE_M_hashed]), plain.n);
@@ -233,10 +241,8 @@ static enum err mbtile_digest(struct edge *e, const struct tile_call *c, struct 
 static bool answer_mbtile(struct edge *e, struct net_req *rq, struct tile_call *c, struct bytes stored,
                           struct edge_tag_cache *cache, bool may_block)
 {
-    if (!edge_mbdb_is_gzip(stored)) {
-        c->plain = true;
-        c->inflate = false;
-    }
+    c->coding = edge_mbdb_is_gzip(stored) ? EDGE_CODING_GZIP : EDGE_CODING_NONE;
+    c->inflate = c->coding == EDGE_CODING_GZIP && !c->takes_gzip;
     if (!may_block && stored.n > (c->inflate ? INFLATE_INLINE_MAX : HASH_INLINE_MAX))
         return false;
     if (c->inflate) {
@@ -303,7 +309,7 @@ static void defer_call(struct edge *e, struct net_req *rq, const struct tile_cal
 /* Does the client take the coding the pack stores? False: it was answered. */
 static bool choose_coding(struct edge *e, struct net_req *rq, struct tile_call *c)
 {
-    enum edge_coding coding = c->p->header.tiles;
+    enum edge_coding coding = c->coding = c->p->header.tiles;
     if (!*edge_coding_name(coding) || edge_accepts(net_req_header(rq, "accept-encoding"), coding))
         return true;
     if (coding == EDGE_CODING_BROTLI) {
@@ -324,9 +330,8 @@ static bool tile_of_pack(struct edge *e, struct net_req *rq, struct tile_call *c
         edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE, "the pack has no such tiles");
         return true;
     }
-    if (!choose_coding(e, rq, c))
-        return true;
     if (c->p->kind == EDGE_PACK_MBTILES) {
+        c->takes_gzip = edge_accepts(net_req_header(rq, "accept-encoding"), EDGE_CODING_GZIP);
         c->key = edge_tile_mbtiles_key(&c->tile);
         c->loop = net_req_loop_index(rq);
         if (mbtile_now(e, rq, c))
@@ -334,6 +339,8 @@ static bool tile_of_pack(struct edge *e, struct net_req *rq, struct tile_call *c
         defer_call(e, rq, c, mbtile_later);
         return false;
     }
+    if (!choose_coding(e, rq, c))
+        return true;
     enum err err = find_tile(e, c, false);
     if (err == ERR_NOT_FOUND) {
         no_tile(e, rq);

@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/err.h"
 #include "services/edge/core/inflate.h"
+#include "services/edge/core/record.h"
 
 enum {
     EDGE_PMTILES_HEADER = 127,
@@ -54,6 +55,7 @@ struct edge_pmtiles_header {
     enum edge_tile_type type;
     uint8_t zoom_min, zoom_max, zoom_center;
     int32_t west_e7, south_e7, east_e7, north_e7, center_lon_e7, center_lat_e7;
+    char mime[EDGE_MIME_MAX + 1]; /* of an MBTiles file whose type has no number; else "" */
 };
 
 /* A sentence that says what is wrong with a pack; "" when nothing is. */
