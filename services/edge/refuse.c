@@ -78,6 +78,8 @@ void edge_refuse_after(struct edge *e, struct net_req *rq, enum err err, enum ed
         n = snprintf(details, sizeof details, "{\"reason\":\"%s\"}", reasons[reason]);
     }
     headers.raw = buf_str(&lines);
+    if (err == ERR_DRAINING && !retry_s)
+        retry_s = svc_drain_left_s(e->svc);
     net_reply_problem_full(rq, &(struct net_problem){.err = err,
                                                      .detail = str_from_c(detail),
                                                      .details_json = bytes_of(details, (size_t)n),

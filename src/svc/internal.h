@@ -95,6 +95,7 @@ struct svc {
     struct svc_step steps[SVC_STEPS_MAX];
     struct svc_task_seen tasks_seen[SVC_TASKS_MAX];
     _Atomic bool draining;
+    _Atomic int64_t drain_by_ns;     /* when what is left is aborted */
     _Atomic bool may_reopen, reopen; /* the host can; the service asked */
     _Atomic bool was_ready;
     bool started, leaked;

@@ -328,6 +328,7 @@ int svc_drain(struct svc *s)
     if (!s->started)
         return 0;
     s->started = false;
+    atomic_store(&s->drain_by_ns, deadline_in_ms(svc_common(s)->drain_deadline).at_ns);
     atomic_store(&s->draining, true);
     obs_health_set(s->health, s->cause_draining, false);
     net_server_set_draining(s->server, true);
@@ -446,6 +447,12 @@ bool svc_amnesia(const struct svc *s)
 bool svc_draining(const struct svc *s)
 {
     return atomic_load(&s->draining);
+}
+
+unsigned svc_drain_left_s(const struct svc *s)
+{
+    int64_t ms = svc_draining(s) ? deadline_left_ms(deadline_at_ns(atomic_load(&s->drain_by_ns))) : 0;
+    return ms > 0 ? (unsigned)((ms + 999) / 1000) + 1 : 1;
 }
 
 const struct clock *svc_clock(const struct svc *s)

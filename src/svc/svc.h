@@ -164,6 +164,8 @@ const char *svc_data_root(const struct svc *s); /* ron-data */
 const char *svc_data_dir(const struct svc *s);  /* ron-data/<name>; made by the service through svc_disk */
 bool svc_amnesia(const struct svc *s);
 bool svc_draining(const struct svc *s);
+/* Whole seconds until a drain is over, one more than that, at least one: what Retry-After says meanwhile. */
+unsigned svc_drain_left_s(const struct svc *s);
 const struct clock *svc_clock(const struct svc *s);
 struct store_disk *svc_disk(const struct svc *s); /* real, or memory with --amnesia */
 struct obs_metrics *svc_metrics(const struct svc *s);
