@@ -67,9 +67,11 @@ drill-mailbox:        ## kill -9 the mailbox KILLS times (1000), change its shar
 	@for sim in power idx reshard; do MAILBOX_SEEDS=$(or $(SEEDS),1000000) build/debug/t.sim.mailbox.$$sim || exit 1; done
 	@bench/rows/mailbox steady --seconds $(or $(DRILL_SECONDS),300)
 
-drill-edge:           ## kill -9 and SIGTERM to the edge ROUNDS times each (1000) while it fills, evicts and swaps, for DRILL_SECONDS (3600) at most each; a story of STEPS steps (200000)
+drill-edge:           ## kill -9 and SIGTERM to the edge ROUNDS times each (1000) while it fills, evicts and swaps, for DRILL_SECONDS (3600) at most each; SEEDS (100000) histories of its fills against a second telling of the rules; a story of STEPS steps (200000)
 	@tools/build release
 	@ROUNDS=$(or $(ROUNDS),1000) DRILL_SECONDS=$(or $(DRILL_SECONDS),3600) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/crash/edge/ends.test
+	@tools/build debug m.edge.story
+	@SEEDS=$(or $(SEEDS),100000) build/debug/m.edge.story
 	@STEPS=$(or $(STEPS),200000) RON=$(CURDIR)/build/release/ron SRC=$(CURDIR) tests/e2e/edge/story.test
 
 drill-wallet: build   ## memory of a wallet with full caches under load, for DRILL_SECONDS (300; 3600: an hour): within 2 per cent

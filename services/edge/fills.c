@@ -347,7 +347,10 @@ static void not_queued(struct edge *e, struct edge_fill *f, enum err why)
     struct edge_outcome o = {
         .err = ERR_DRAINING, .reason = EDGE_R_DRAINING, .detail = "the service is shutting down"};
     if (why == ERR_BUSY) {
-        o = (struct edge_outcome){ERR_BUSY, EDGE_R_BUSY, "work queue is full", edge_fills_retry_s(e)};
+        o = (struct edge_outcome){.err = ERR_BUSY,
+                                  .reason = EDGE_R_BUSY,
+                                  .detail = "work queue is full",
+                                  .retry_s = edge_fills_retry_s(e)};
         obs_counter_inc(obs_counter_nth(e->m[EDGE_M_busy], EDGE_AT_ASSETS));
         edge_count_dropped(e, "work");
         edge_shed(e);
@@ -439,8 +442,11 @@ static void ask(struct edge *e, struct net_req *rq, const struct wish *wish)
     if (filled_meanwhile(e, fresh))
         return;
     if (!rt_breaker_allow(&origin->breaker, now)) {
-        o = (struct edge_outcome){ERR_UPSTREAM_UNAVAILABLE, EDGE_R_UPSTREAM, "the origin keeps failing",
-                                  1 + (unsigned)(rt_breaker_retry_ms(&origin->breaker, now) / 1000)};
+        o = (struct edge_outcome){.err = ERR_UPSTREAM_UNAVAILABLE,
+                                  .reason = EDGE_R_UPSTREAM,
+                                  .detail = "the origin keeps failing",
+                                  .retry_s =
+                                      1 + (unsigned)(rt_breaker_retry_ms(&origin->breaker, now) / 1000)};
         refuse_all(e, detach(e, fresh), &o, wish->stale);
         fill_free(fresh);
     } else
@@ -498,7 +504,7 @@ static void tell_breaker(struct edge_fill *f, const struct edge_outcome *o, int6
 {
     if (o->err == ERR_OK || o->err == ERR_NOT_FOUND)
         rt_breaker_success(f->breaker, now);
-    else if (o->err == ERR_UPSTREAM_UNAVAILABLE || o->err == ERR_UPSTREAM)
+    else if (o->down)
         rt_breaker_failure(f->breaker, now);
     else
         rt_breaker_neither(f->breaker, now);
@@ -560,7 +566,10 @@ void edge_fill_end(struct edge *e, struct edge_fill *f, const struct edge_outcom
             w = next;
         }
     } else {
-        struct edge_outcome gone = {ERR_UNAVAILABLE, EDGE_R_CAS, "the object left the store at once", 1};
+        struct edge_outcome gone = {.err = ERR_UNAVAILABLE,
+                                    .reason = EDGE_R_CAS,
+                                    .detail = "the object left the store at once",
+                                    .retry_s = 1};
         refuse_all(e, w, o->err == ERR_OK ? &gone : o, f->has_stale ? &f->stale : NULL);
     }
     fill_free(f);
@@ -577,9 +586,10 @@ void edge_fill_hand_back(struct edge *e, struct edge_fill *f)
     }
     bool draining = svc_draining(e->svc);
     edge_fill_end(e, f,
-                  &(struct edge_outcome){draining ? ERR_DRAINING : ERR_UNAVAILABLE,
-                                         draining ? EDGE_R_DRAINING : EDGE_R_UPSTREAM,
-                                         "the fill was interrupted", 1});
+                  &(struct edge_outcome){.err = draining ? ERR_DRAINING : ERR_UNAVAILABLE,
+                                         .reason = draining ? EDGE_R_DRAINING : EDGE_R_UPSTREAM,
+                                         .detail = "the fill was interrupted",
+                                         .retry_s = 1});
 }
 
 static void watch_breaker(struct edge *e, struct edge_origin_state *o, int64_t now)

@@ -23,6 +23,7 @@ struct edge_outcome {
     enum edge_reason reason;
     const char *detail;
     unsigned retry_s;
+    bool down; /* the origin did not answer, or said that it cannot: what a breaker counts */
 };
 
 struct edge_waiter {

@@ -26,13 +26,19 @@ struct job {
     struct obs_span span; /* of the try under way */
 };
 
-static const struct edge_outcome interrupted = {ERR_CANCELED, EDGE_R_NONE, "", 0},
-                                 wrong_length = {ERR_UPSTREAM_INVALID, EDGE_R_UPSTREAM,
-                                                 "the origin's length is not the one it declared", 0};
+static const struct edge_outcome interrupted = {.err = ERR_CANCELED, .reason = EDGE_R_NONE, .detail = ""},
+                                 wrong_length = {.err = ERR_UPSTREAM_INVALID,
+                                                 .reason = EDGE_R_UPSTREAM,
+                                                 .detail = "the origin's length is not the one it declared"};
 
 static struct edge_outcome outcome(enum err err, enum edge_reason reason, const char *detail)
 {
-    return (struct edge_outcome){err, reason, detail, 0};
+    return (struct edge_outcome){.err = err, .reason = reason, .detail = detail};
+}
+
+static struct edge_outcome origin_down(enum err err, enum edge_reason reason, const char *detail)
+{
+    return (struct edge_outcome){.err = err, .reason = reason, .detail = detail, .down = true};
 }
 
 RT_BLOCKS
@@ -198,9 +204,9 @@ static struct edge_outcome judge(struct job *j, enum edge_got got, bool off_list
 {
     switch (got) {
     case EDGE_GOT_TIMEOUT:
-        return outcome(ERR_UPSTREAM_UNAVAILABLE, EDGE_R_TIMEOUT, "the origin did not answer in time");
+        return origin_down(ERR_UPSTREAM_UNAVAILABLE, EDGE_R_TIMEOUT, "the origin did not answer in time");
     case EDGE_GOT_FAILED:
-        return outcome(ERR_UPSTREAM, EDGE_R_UPSTREAM, "the origin cannot be reached or is not trusted");
+        return origin_down(ERR_UPSTREAM, EDGE_R_UPSTREAM, "the origin cannot be reached or is not trusted");
     case EDGE_GOT_SHORT:
         return wrong_length;
     case EDGE_GOT_FORBIDDEN:
@@ -224,7 +230,7 @@ static struct edge_outcome judge(struct job *j, enum edge_got got, bool off_list
     if (j->a.status == 404 || j->a.status == 410)
         return outcome(ERR_NOT_FOUND, EDGE_R_NONE, "the origin has no such object");
     if (edge_retry_status(j->a.status))
-        return outcome(ERR_UPSTREAM_UNAVAILABLE, EDGE_R_UPSTREAM, "the origin is unavailable");
+        return origin_down(ERR_UPSTREAM_UNAVAILABLE, EDGE_R_UPSTREAM, "the origin is unavailable");
     return outcome(ERR_UPSTREAM, EDGE_R_UPSTREAM, "the origin answered with an error");
 }
 
