@@ -1,10 +1,10 @@
-#include "base/str.h"
 #include "services/mailbox/api/call.h"
 
 #include <stdio.h>
 
 #include "base/check.h"
 #include "base/json_write.h"
+#include "base/str.h"
 #include "services/mailbox/api/span.h"
 #include "services/mailbox/replica.h"
 
