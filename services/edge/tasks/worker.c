@@ -29,7 +29,8 @@ struct job {
 static const struct edge_outcome interrupted = {.err = ERR_CANCELED, .reason = EDGE_R_NONE, .detail = ""},
                                  wrong_length = {.err = ERR_UPSTREAM_INVALID,
                                                  .reason = EDGE_R_UPSTREAM,
-                                                 .detail = "the origin's length is not the one it declared"};
+                                                 .detail =
+                                                     "the origin's length is not the one it declared"};
 
 static struct edge_outcome outcome(enum err err, enum edge_reason reason, const char *detail)
 {
