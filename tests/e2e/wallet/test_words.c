@@ -197,7 +197,7 @@ RT_UNCHECKED static void what_is_no_refusal_is_not_kept_either(void **state)
                                         "/v1/balance?account=acct:alice&asset=ron",
                                         "/v1/accounts/a%2Fb", /* one segment, decoded after it was routed */
                                         "/v1/nonce?account=acct:alice",
-                                        "/v1/tx/" NO_TX,
+                                        ("/v1/tx/" NO_TX),
                                         "/admin/in-doubt"};
     (void)state;
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
