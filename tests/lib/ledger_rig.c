@@ -10,6 +10,7 @@
 #include "auth/mint.h"
 #include "base/check.h"
 #include "base/rng.h"
+#include "ledger_client/remote.h"
 #include "metric_sum.h"
 #include "net/http_client.h"
 #include "rt/oneshot.h"
@@ -293,7 +294,7 @@ void rig_client_open(struct ledger_rig *r, enum rig_transport t, struct rig_clie
 void rig_client_close(struct rig_client *c)
 {
     if (c->has_thread) {
-        ledger_client_io_wake(NULL, c->c);
+        net_loop_stop(c->c->io->loop); /* no task: nobody else tells it */
         CHECK(pthread_join(c->thread, NULL) == 0);
     }
     ledger_client_close(c->c);
