@@ -54,6 +54,15 @@ class Origin(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def first_of_a_thousand(self, body):
+        """the head of an answer, and one byte of it"""
+        self.send_response(200)
+        self.send_header("ETag", etag(body))
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        self.wfile.write(b"x")
+        self.wfile.flush()
+
     def do_GET(self):
         path = self.path.split("?")[0]
         parts = path.strip("/").split("/")
@@ -134,12 +143,7 @@ class Origin(BaseHTTPRequestHandler):
             self.close_connection = True
             return None
         if kind in ("reset", "drip"):
-            self.send_response(200)
-            self.send_header("ETag", etag(body))
-            self.send_header("Content-Length", "1000")
-            self.end_headers()
-            self.wfile.write(b"x")
-            self.wfile.flush()
+            self.first_of_a_thousand(body)
             for _ in range(600 if kind == "drip" else 0):
                 time.sleep(0.1)
                 self.wfile.write(b"x")
@@ -149,12 +153,7 @@ class Origin(BaseHTTPRequestHandler):
             self.close_connection = True
             return None
         if kind == "trickle":
-            self.send_response(200)
-            self.send_header("ETag", etag(body))
-            self.send_header("Content-Length", "1000")
-            self.end_headers()
-            self.wfile.write(b"x")
-            self.wfile.flush()
+            self.first_of_a_thousand(body)
             time.sleep(20)
             return None
         return self.send(404)

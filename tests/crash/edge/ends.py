@@ -5,6 +5,9 @@ usage: ends.py RON SRC DIR ORIGIN drain|kill ROUNDS SECONDS SEED     (started by
 """
 import atexit, hashlib, http.client, json, os, random, re, shutil, signal, socket, subprocess, sys, threading, time
 
+sys.path.insert(0, f"{sys.argv[2]}/tests/lib")
+from waiting import until
+
 ron, src, where, origin, kind, rounds, seconds, seed = *sys.argv[1:6], int(sys.argv[6]), int(sys.argv[7]), sys.argv[8]
 rng = random.Random(f"{kind}.{seed}")
 data, CLIENTS, PACKS = f"{where}/data", 8, 3
@@ -21,18 +24,18 @@ running = None
 def start():
     global running
     running = edge = subprocess.Popen([ron, "edge", "--data", data, "--base-port", str(base), *FLAGS], stderr=open(log, "w"))
-    end = time.monotonic() + 60
-    while True:
+
+    def ready():
+        assert edge.poll() is None, f"the edge ended: {open(log).read()[-1000:]}"
         try:
             c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
             c.request("GET", "/readyz")
-            if c.getresponse().status == 200:
-                return edge
+            return c.getresponse().status == 200
         except OSError:
-            pass
-        if edge.poll() is not None or time.monotonic() > end:
-            sys.exit(f"the edge does not start: {open(log).read()[-1000:]}")
-        time.sleep(0.005)
+            return False
+
+    until(lambda: f"the edge does not start: {open(log).read()[-1000:]}", ready)
+    return edge
 
 
 def swap():
@@ -50,6 +53,14 @@ class Round:
     def note(self, what):
         with self.lock:
             self.said[what] = self.said.get(what, 0) + 1
+
+    def told(self):
+        with self.lock:
+            return sum(self.said.values())
+
+    def answered(self, more):
+        goal = self.told() + more
+        until("clients are not answered", lambda: self.wrong or self.told() >= goal)
 
     def judge(self, path, want, status, headers, body, part):
         if status in (200, 206):
@@ -131,11 +142,9 @@ class Round:
         crowd = [threading.Thread(target=self.guard, args=(n,), daemon=True) for n in range(CLIENTS)]
         for c in crowd:
             c.start()
-        end = time.monotonic() + 60
-        while not self.wrong and sum(self.said.values()) < CLIENTS * 2 and time.monotonic() < end:
-            time.sleep(0.002)
+        self.answered(CLIENTS * 2)
         swap()
-        time.sleep(rng.uniform(0, 0.1))
+        self.answered(rng.randrange(200))  # so many more, and then it ends
         self.ending = True
         edge.send_signal(signal.SIGTERM if kind == "drain" else signal.SIGKILL)
         code = edge.wait(90)

@@ -91,8 +91,15 @@ static void a_client_that_does_not_read_is_cut_after_write_timeout(void **state)
 
 /* ---- limits of a request ---- */
 
-static const char pay[] =
-    "{\"from\":\"acct:alice\",\"to\":\"acct:bob\",\"asset\":\"ron\",\"amount\":\"1\",\"nonce\":%d}";
+static void ask_to_pay(struct raw_conn *c, const char *key, int nonce)
+{
+    char body[256];
+    snprintf(
+        body, sizeof body,
+        "{\"from\":\"acct:alice\",\"to\":\"acct:bob\",\"asset\":\"ron\",\"amount\":\"1\",\"nonce\":%d}",
+        nonce);
+    rig_ask(&rig, c, "POST", "/v1/transfer", key, body);
+}
 
 RT_UNCHECKED
 static void
@@ -101,15 +108,12 @@ an_operation_whose_answer_is_lost_is_pending_after_request_timeout_and_the_one_b
 {
     (void)state;
     struct raw_conn sent, behind;
-    char body[256];
     mem_ledger_ingest_fault(rig.ledger, MEM_STALL_AFTER, -1);
     mem_ledger_unit_fault(rig.ledger, MEM_LOSE_BEFORE, -1); /* nor does anybody find out */
     int64_t since = rig_now_ns(&rig);
-    snprintf(body, sizeof body, pay, 1);
-    rig_ask(&rig, &sent, "POST", "/v1/transfer", "sent", body);
+    ask_to_pay(&sent, "sent", 1);
     rig_await_metric(&rig, "worker_inflight", "", 1);
-    snprintf(body, sizeof body, pay, 2);
-    rig_ask(&rig, &behind, "POST", "/v1/transfer", "behind", body);
+    ask_to_pay(&behind, "behind", 2);
     rig_await_metric(&rig, "wallet_parked", "", 1);
     rig_move_to(&rig, since, 4500);
     assert_silent(&sent);
@@ -172,12 +176,10 @@ static void a_ledger_that_does_not_answer_is_asked_again_after_rpc_timeout(void 
 {
     (void)state;
     struct raw_conn c;
-    char body[256];
     uint64_t before = mem_ledger_ingests(rig.ledger);
     mem_ledger_ingest_fault(rig.ledger, MEM_STALL, 1);
     int64_t since = rig_now_ns(&rig);
-    snprintf(body, sizeof body, pay, 1);
-    rig_ask(&rig, &c, "POST", "/v1/transfer", "again", body);
+    ask_to_pay(&c, "again", 1);
     rig_await_metric(&rig, "worker_inflight", "", 1);
     rig_move_to(&rig, since, 900);
     assert_true(rig_metric(&rig, "io_timeouts_total", "op=\"ledger_rpc\"") == 0);
@@ -196,13 +198,11 @@ static void a_ledger_that_says_when_is_not_asked_before_and_not_at_all_when_that
 {
     (void)state;
     struct raw_conn c;
-    char body[256];
     uint64_t before = mem_ledger_ingests(rig.ledger);
     mem_ledger_retry_after(rig.ledger, 2);
     mem_ledger_ingest_fault(rig.ledger, MEM_REFUSE, 1);
     int64_t since = rig_now_ns(&rig);
-    snprintf(body, sizeof body, pay, 1);
-    rig_ask(&rig, &c, "POST", "/v1/transfer", "later", body);
+    ask_to_pay(&c, "later", 1);
     rig_await_metric(&rig, "backoff_retries_total", "op=\"ingest\"", 1);
     rig_move_to(&rig, since, 1800);
     assert_silent(&c);
@@ -213,8 +213,7 @@ static void a_ledger_that_says_when_is_not_asked_before_and_not_at_all_when_that
 
     mem_ledger_retry_after(rig.ledger, 5); /* nothing of the request's five seconds would be left */
     mem_ledger_ingest_fault(rig.ledger, MEM_REFUSE, 1);
-    snprintf(body, sizeof body, pay, 2);
-    rig_ask(&rig, &c, "POST", "/v1/transfer", "too-late", body);
+    ask_to_pay(&c, "too-late", 2);
     rig_answered(&c, 503, "\"reason\":\"busy\"");
     assert_int_equal(mem_ledger_ingests(rig.ledger), before + 3);
 }
