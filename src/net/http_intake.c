@@ -46,7 +46,7 @@ static void request_begin(struct net_conn *c)
     rq->started_ns = net_conn__now_ns(c);
     rq->peer = c->peer;
     if (!rq->known_n)
-        net_http_head_init(&rq->head, &limits);
+        net_http_head_init(&rq->head, &limits, &w->seen);
     net_pipe__push(c, rq);
     c->cur = rq;
     c->reading = NET_READ_HEAD;

@@ -215,6 +215,7 @@ struct net_worker {
     size_t free_block_n;
     struct net_limits limits;
     uint64_t limits_seen;
+    struct net_http_seen seen;
     struct rng rng;
     struct net_inflater *inflater;
     int64_t date_s;

@@ -200,7 +200,8 @@ static struct net_http_span span(size_t at, size_t n)
     return (struct net_http_span){(uint16_t)at, (uint16_t)n};
 }
 
-void net_http_head_init(struct net_http_head *h, const struct net_http_limits *limits)
+void net_http_head_init(struct net_http_head *h, const struct net_http_limits *limits,
+                        struct net_http_seen *seen)
 {
     CHECK(limits->head_bytes <= NET_HTTP_HEAD_MAX && limits->fields <= NET_HTTP_FIELDS_MAX);
     /* The field table is written before it is read: clearing 800 bytes per request would be for nothing. */
@@ -208,6 +209,7 @@ void net_http_head_init(struct net_http_head *h, const struct net_http_limits *l
     h->err = ERR_OK;
     h->why = NULL;
     h->limits = *limits;
+    h->seen = seen;
     h->line_at = h->scanned = 0;
     h->state = HEAD_LINE;
     h->close = h->keep = false;
@@ -441,9 +443,9 @@ static enum net_http_result field_act(struct net_http_head *h, enum net_http_kno
     return NET_HTTP_MORE;
 }
 
-static enum net_http_result field_line(struct net_http_head *h, const char *buf, size_t at, size_t n)
+static enum net_http_result line_judge(struct net_http_head *h, const char *line, size_t n,
+                                       struct net_http_line *out)
 {
-    const char *line = buf + at;
     if (line[0] == ' ' || line[0] == '\t')
         return bad(h, ERR_BAD_REQUEST, "a header line is folded");
     size_t name_n = 0;
@@ -458,17 +460,51 @@ static enum net_http_result field_line(struct net_http_head *h, const char *buf,
         end--;
     if (!value_ok(line + start, end - start))
         return bad(h, ERR_BAD_REQUEST, "a header field holds a control byte");
+    *out = (struct net_http_line){(uint16_t)(n + sizeof "\r\n" - 1), (uint16_t)name_n, (uint16_t)start,
+                                  (uint16_t)(end - start), known_field((struct str){line, name_n})};
+    return NET_HTTP_MORE;
+}
+
+/* The line at hand when it is the one that stood at its place last; NULL: it is another, or not all of it is there. */
+static const struct net_http_line *line_again(const struct net_http_head *h, const char *buf, size_t n)
+{
+    if (!h->seen || h->state != HEAD_FIELDS || h->field_count >= NET_HTTP_SEEN_LINES)
+        return NULL;
+    const struct net_http_line *l = &h->seen->at[h->field_count].line;
+    bool same = l->n > 0 && l->n <= n - h->line_at &&
+                memcmp(h->seen->at[h->field_count].text, buf + h->line_at, l->n) == 0;
+    return same ? l : NULL;
+}
+
+static void line_keep(const struct net_http_head *h, const char *line, const struct net_http_line *l)
+{
+    if (!h->seen || h->field_count >= NET_HTTP_SEEN_LINES || l->n > NET_HTTP_SEEN_BYTES)
+        return;
+    memcpy(h->seen->at[h->field_count].text, line, l->n);
+    h->seen->at[h->field_count].line = *l;
+}
+
+/* `again`: it was judged before. */
+static enum net_http_result field_line(struct net_http_head *h, const char *buf, size_t at, size_t n,
+                                       const struct net_http_line *again)
+{
+    struct net_http_line l;
+    if (again)
+        l = *again;
+    else if (line_judge(h, buf + at, n, &l) == NET_HTTP_BAD)
+        return NET_HTTP_BAD;
     if (h->field_count == h->limits.fields)
         return bad(h, ERR_HEADERS_TOO_LARGE, "too many header fields");
-    enum net_http_known known = known_field((struct str){line, name_n});
-    if (field_act(h, known, (struct str){line + start, end - start}) == NET_HTTP_BAD)
+    if (!again)
+        line_keep(h, buf + at, &l);
+    if (field_act(h, l.known, (struct str){buf + at + l.value_at, l.value_n}) == NET_HTTP_BAD)
         return NET_HTTP_BAD;
     struct net_http_field *f = &h->fields[h->field_count++];
-    f->name = span(at, name_n);
-    f->value = span(at + start, end - start);
+    f->name = span(at, l.name_n);
+    f->value = span(at + l.value_at, l.value_n);
     /* Of several X-Forwarded-For the last was written by the nearest proxy; the others may be the client's own. */
-    if (known != NET_HTTP_OTHER && (h->known[known] == 0 || known == NET_HTTP_FORWARDED_FOR))
-        h->known[known] = (uint8_t)h->field_count;
+    if (l.known != NET_HTTP_OTHER && (h->known[l.known] == 0 || l.known == NET_HTTP_FORWARDED_FOR))
+        h->known[l.known] = (uint8_t)h->field_count;
     return NET_HTTP_MORE;
 }
 
@@ -493,7 +529,8 @@ static enum net_http_result head_end(struct net_http_head *h, const char *buf)
 }
 
 /* One line, ended by the line feed at `lf`. */
-static enum net_http_result line_read(struct net_http_head *h, const char *buf, size_t lf)
+static enum net_http_result line_read(struct net_http_head *h, const char *buf, size_t lf,
+                                      const struct net_http_line *again)
 {
     size_t at = h->line_at;
     if (h->state == HEAD_LINE && lf + 1 - at > h->limits.line_bytes)
@@ -518,7 +555,7 @@ static enum net_http_result line_read(struct net_http_head *h, const char *buf, 
         h->head_bytes = lf + 1;
         return head_end(h, buf);
     }
-    return field_line(h, buf, at, n);
+    return field_line(h, buf, at, n, again);
 }
 
 enum net_http_result net_http_head_feed(struct net_http_head *h, const char *buf, size_t n)
@@ -528,7 +565,10 @@ enum net_http_result net_http_head_feed(struct net_http_head *h, const char *buf
         if (h->state == HEAD_LINE && n > h->line_at && buf[h->line_at] != '\r' &&
             !is_class(buf[h->line_at], C_TOKEN))
             return bad(h, ERR_BAD_REQUEST, "the method is no token");
-        const char *lf = n > h->scanned ? memchr(buf + h->scanned, '\n', n - h->scanned) : NULL;
+        const struct net_http_line *again = line_again(h, buf, n);
+        const char *lf = again            ? buf + h->line_at + again->n - 1
+                         : n > h->scanned ? memchr(buf + h->scanned, '\n', n - h->scanned)
+                                          : NULL;
         if (!lf) {
             h->scanned = n;
             if (h->state == HEAD_LINE && n - h->line_at > h->limits.line_bytes)
@@ -538,7 +578,7 @@ enum net_http_result net_http_head_feed(struct net_http_head *h, const char *buf
             return NET_HTTP_MORE;
         }
         size_t at = (size_t)(lf - buf);
-        enum net_http_result r = line_read(h, buf, at);
+        enum net_http_result r = line_read(h, buf, at, again);
         if (r != NET_HTTP_MORE)
             return r;
         h->line_at = h->scanned = at + 1;

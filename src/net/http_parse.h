@@ -7,7 +7,10 @@
  *
  * What could be read in two ways is refused: see the table of refusals in http_parse.c.
  *
- * Ownership   Offsets and views refer to the caller's bytes.
+ * A field line that came before, byte by byte, is not judged again: a reader of many heads may give all of them the same memory of
+ * lines. It changes no verdict.
+ *
+ * Ownership   Offsets and views refer to the caller's bytes. The memory of lines is the caller's, and outlives the head's reading.
  * Threads     Pure: a struct belongs to one thread at a time.
  */
 #ifndef RON_NET_HTTP_PARSE_H
@@ -20,6 +23,8 @@ enum {
     NET_HTTP_FIELDS_MAX = 100,
     NET_HTTP_HEAD_MAX = 16384,
     NET_HTTP_METHOD_MAX = 32,
+    NET_HTTP_SEEN_LINES = 8, /* of a head; who keeps a connection rarely says more */
+    NET_HTTP_SEEN_BYTES = 768,
 };
 
 enum net_http_result {
@@ -58,6 +63,20 @@ struct net_http_limits {
     size_t head_bytes, fields, line_bytes; /* head and line include their CRLF */
 };
 
+/* A field line, with its CRLF: where name and value are in it, and which field it is. */
+struct net_http_line {
+    uint16_t n, name_n, value_at, value_n;
+    enum net_http_known known;
+};
+
+/* For each place in a head the line that stood there last. All zero: none yet. */
+struct net_http_seen {
+    struct {
+        struct net_http_line line; /* n 0: none, or too long to keep */
+        char text[NET_HTTP_SEEN_BYTES];
+    } at[NET_HTTP_SEEN_LINES];
+};
+
 struct net_http_head {
     /* the result, valid after NET_HTTP_DONE */
     struct net_http_span method, target, path, query, host; /* query.n 0 and has_query false: none */
@@ -74,14 +93,16 @@ struct net_http_head {
     const char *why;
     /* where we are */
     struct net_http_limits limits;
-    size_t line_at; /* start of the line being looked for */
-    size_t scanned; /* no line feed before this */
+    struct net_http_seen *seen; /* NULL: every line is judged */
+    size_t line_at;             /* start of the line being looked for */
+    size_t scanned;             /* no line feed before this */
     uint8_t state;
     bool close, keep; /* options of Connection */
     uint8_t blank;    /* empty lines before the request line */
 };
 
-void net_http_head_init(struct net_http_head *h, const struct net_http_limits *limits);
+void net_http_head_init(struct net_http_head *h, const struct net_http_limits *limits,
+                        struct net_http_seen *seen);
 /* buf[0..n) is everything received since the head began; n never shrinks. */
 enum net_http_result net_http_head_feed(struct net_http_head *h, const char *buf, size_t n);
 

@@ -1,4 +1,5 @@
-/* A stream of requests read whole and read in pieces must give the same requests, bodies and refusals. */
+/* A stream of requests read whole, read in pieces, and read by one who has seen its lines before must give the same requests, bodies and
+ * refusals. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -59,13 +60,14 @@ static void note_head(struct trace *t, const struct net_http_head *h, const char
 }
 
 /* `rng` NULL: in one piece. Offsets are noted relative to each request. */
-static void read_all(const uint8_t *data, size_t size, struct rng *rng, struct trace *t)
+static void read_all(const uint8_t *data, size_t size, struct rng *rng, struct net_http_seen *seen,
+                     struct trace *t)
 {
     static const struct net_http_limits limits = {4096, 20, 1024};
     size_t start = 0, have = rng ? 0 : size;
     while (start < size) {
         struct net_http_head h;
-        net_http_head_init(&h, &limits);
+        net_http_head_init(&h, &limits, seen);
         enum net_http_result r;
         while ((r = net_http_head_feed(&h, (const char *)data + start, have - start)) == NET_HTTP_MORE) {
             if (have == size)
@@ -112,19 +114,23 @@ static void read_all(const uint8_t *data, size_t size, struct rng *rng, struct t
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct trace whole, cut;
+    static struct trace whole, cut, again;
+    static struct net_http_seen seen;
     if (size < 2)
         return 0;
     struct rng rng;
     rng_seed(&rng, (uint64_t)data[0] << 8 | data[1]);
-    whole.n = cut.n = 0;
+    whole.n = cut.n = again.n = 0;
+    memset(&seen, 0, sizeof seen);
     /* its own allocation, so that reading past the end is seen */
     uint8_t *copy = malloc(size - 2 ? size - 2 : 1);
     CHECK(copy != NULL);
     memcpy(copy, data + 2, size - 2);
-    read_all(copy, size - 2, NULL, &whole);
-    read_all(copy, size - 2, &rng, &cut);
+    read_all(copy, size - 2, NULL, NULL, &whole);
+    read_all(copy, size - 2, &rng, &seen, &cut);
+    read_all(copy, size - 2, NULL, &seen, &again);
     CHECK(whole.n == cut.n && memcmp(whole.b, cut.b, whole.n) == 0);
+    CHECK(whole.n == again.n && memcmp(whole.b, again.b, whole.n) == 0);
     free(copy);
     return 0;
 }

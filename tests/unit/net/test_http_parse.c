@@ -26,14 +26,15 @@ struct verdict {
 };
 
 /* Reads one request from pieces that end at the given cuts (ascending, the last is n). */
-static void read_cut(const char *in, size_t n, const size_t *cuts, size_t count, struct verdict *v)
+static void read_cut_as(const char *in, size_t n, const size_t *cuts, size_t count,
+                        struct net_http_seen *seen, struct verdict *v)
 {
     struct net_http_head h;
     struct net_http_body b;
     bool head = false;
     size_t at = 0; /* body bytes consumed */
     memset(v, 0, sizeof *v);
-    net_http_head_init(&h, &limits);
+    net_http_head_init(&h, &limits, seen);
     for (size_t i = 0; i < count; i++) {
         size_t have = cuts[i];
         if (!head) {
@@ -87,6 +88,18 @@ static void read_cut(const char *in, size_t n, const size_t *cuts, size_t count,
         }
     }
     (void)n;
+}
+
+/* With a memory of all that was read before, of just this, and with none: the verdict is the same. */
+static void read_cut(const char *in, size_t n, const size_t *cuts, size_t count, struct verdict *v)
+{
+    static struct net_http_seen long_memory;
+    static struct verdict other;
+    read_cut_as(in, n, cuts, count, NULL, v);
+    for (int i = 0; i < 2; i++) {
+        read_cut_as(in, n, cuts, count, &long_memory, &other);
+        assert_memory_equal(&other, v, sizeof other);
+    }
 }
 
 static void read_whole(const char *in, size_t n, struct verdict *v)
