@@ -92,6 +92,7 @@ NODISCARD enum err edge_store_send(struct edge *e, const struct edge_store_op *o
 /* cas_writer's hands; its thread only. */
 void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n) RT_BLOCKS;
 void edge_store_do(struct edge_store *s, struct edge_store_op *op) RT_BLOCKS;
-void edge_store_upkeep(struct edge_store *s, bool last) RT_BLOCKS; /* TOUCH, compaction, eviction */
+/* Old quarantine goes, TOUCH, compaction, eviction. last: all touches, not only the first. */
+void edge_store_upkeep(struct edge_store *s, bool last) RT_BLOCKS;
 
 #endif
