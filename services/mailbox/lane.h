@@ -8,6 +8,7 @@
 #define RON_MAILBOX_LANE_H
 
 #include "rt/breaker.h"
+#include "services/mailbox/core/gather.h"
 #include "services/mailbox/job.h"
 #include "services/mailbox/log.h"
 #include "services/mailbox/presence.h"
@@ -66,6 +67,8 @@ struct mailbox_lane {
     struct mailbox_fair fair;
     struct mailbox_job *held; /* answered when the group is durable, in order */
     struct mailbox_job **held_end;
+    uint32_t held_n;
+    struct mailbox_gather gather; /* until when they wait for others */
     struct mailbox_job *operators, **operators_end;
     struct heap parked;           /* by deadline */
     struct mailbox_recv **served; /* parked receives that got something in this group */

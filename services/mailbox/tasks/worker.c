@@ -7,7 +7,7 @@
  *   4. sends and receives, by fair share over topics, until the group is full
  *   5. parked receives and streams: messages of this very group may go out with it
  *   6. one operator job
- *   7. write the group if something in it must be durable, or has waited long enough
+ *   7. write the group if something in it must be durable, or has waited long enough; unless others are about to join it
  *   8. answer what the group made durable
  *
  * Everything between two turns lies in the lane, so a worker that is restarted goes on where the last one stopped, and a job
@@ -311,6 +311,7 @@ static void answer_held(struct mailbox_lane *l, enum err e, enum mailbox_why why
     struct mailbox_job *j = l->held;
     l->held = NULL;
     l->held_end = &l->held;
+    l->held_n = 0;
     net_loop_cork(); /* one wake-up per event loop for all answers of the group */
     while (j) {
         struct mailbox_job *next = j->next;
@@ -339,12 +340,32 @@ static bool must_write(const struct mailbox_lane *l, struct mailbox_now now, boo
            now.mono_us - s->lazy_since_us >= mailbox_config(l->mb)->lazy_flush * 1000;
 }
 
+/* Whoever the last write answered may be about to ask again. What is only settled has been answered: nobody waits for it. */
+static bool others_come(struct mailbox_lane *l, struct mailbox_now now)
+{
+    return l->held && !mailbox_shard_group_full(&l->shard) &&
+           mailbox_gather_waits(&l->gather, now.mono_us, l->held_n);
+}
+
+static enum err write_group(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS
+{
+    int64_t began_ns = clock_mono_ns(l->mb->clock);
+    enum err e = mailbox_lane_commit(l, now);
+    int64_t ended_ns = clock_mono_ns(l->mb->clock);
+    if (l->held)
+        mailbox_gather_wrote(&l->gather, ended_ns / 1000, (ended_ns - began_ns) / 1000, l->held_n,
+                             (uint32_t)rt_chan_depth(l->work) + l->fair.jobs);
+    return e;
+}
+
 void mailbox_worker__commit(struct mailbox_lane *l, struct mailbox_now now, bool last)
 {
     enum err e = mailbox_presence_is_lost(&l->presence) ? ERR_FENCED : ERR_OK;
     enum mailbox_why why = MAILBOX_WHY_NONE;
     if (e == ERR_OK && must_write(l, now, last)) {
-        e = mailbox_lane_commit(l, now);
+        if (!last && others_come(l, now))
+            return;
+        e = write_group(l, now);
         if (e == ERR_NO_SPACE) {
             atomic_store(&l->disk_full, atomic_load(&l->no_space));
             if (!l->held || (!l->roomy && !last))
@@ -413,6 +434,8 @@ static int64_t wait_us(const struct mailbox_lane *l, struct mailbox_now now)
         until = s->lazy_since_us + mailbox_config(l->mb)->lazy_flush * 1000;
     if (s->group.n && !l->roomy && until < now.mono_us + SEGMENT_LOOK_US)
         until = now.mono_us + SEGMENT_LOOK_US; /* it may not be there yet */
+    if (l->held && l->gather.expected && l->gather.until_us < until)
+        until = l->gather.until_us;
     const struct heap_node *top = heap_top(&l->parked);
     if (top && heap_entry(top, struct mailbox_recv, deadline_node)->deadline_us < until)
         until = heap_entry(top, struct mailbox_recv, deadline_node)->deadline_us;

@@ -11,6 +11,7 @@ static inline void mailbox_worker__hold(struct mailbox_lane *l, struct mailbox_j
     j->next = NULL;
     *l->held_end = j;
     l->held_end = &j->next;
+    l->held_n++;
 }
 
 static inline void mailbox_worker__refuse(struct mailbox_job *j, enum err e, enum mailbox_why why)

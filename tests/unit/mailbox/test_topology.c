@@ -32,6 +32,7 @@ static const struct inventory promised = {
                  {"send", 5000},
                  {"settle", 5000},
                  {"recv", 23000},
+                 {"gather", 5},
                  {"operator", 10000},
                  {"replica", 5000},
                  {"lease", 5000},
