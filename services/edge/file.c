@@ -10,7 +10,7 @@
 #include "base/check.h"
 
 enum { READ_STEP = 64 << 10, UNMAP_STEP = 16 << 20 };
-static const int64_t ERA_NS = 10000000000, LOOK_NS = 1000000000;
+static const int64_t ERA_NS = 10000000000;
 
 enum err edge_file_id_of_fd(int fd, struct edge_file_id *out)
 {
@@ -264,9 +264,9 @@ bool edge_file_unchanged(struct edge_file *f)
     return false;
 }
 
-bool edge_file_unchanged_at(struct edge_file *f, int64_t now_ns)
+bool edge_file_unchanged_at(struct edge_file *f, int64_t now_ns, int64_t every_ns)
 {
-    if (now_ns - atomic_load_explicit(&f->looked_ns, memory_order_relaxed) < LOOK_NS)
+    if (now_ns - atomic_load_explicit(&f->looked_ns, memory_order_relaxed) < every_ns)
         return !atomic_load_explicit(&f->changed, memory_order_relaxed);
     atomic_store_explicit(&f->looked_ns, now_ns, memory_order_relaxed);
     return edge_file_unchanged(f);

@@ -63,7 +63,7 @@ uint64_t
 edge_file_changes(void); /* how often that was said of any file; acquire, after the file's own word */
 /* Compares size, times and inode with what they were when it was opened; remembers a difference. */
 bool edge_file_unchanged(struct edge_file *f);
-/* The same, asking at most once a second. */
-bool edge_file_unchanged_at(struct edge_file *f, int64_t now_ns);
+/* The same, as it was when somebody last asked, if that is less than every_ns ago. */
+bool edge_file_unchanged_at(struct edge_file *f, int64_t now_ns, int64_t every_ns);
 
 #endif
