@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <cmocka.h>
 
+#include <ctype.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +179,25 @@ static void base64_refuses_every_other_byte_at_every_place(void **state)
             bool padding = c == '=' && at == 63;
             assert_int_equal(base64_decode(str_of(text, 64), out, sizeof out, &n),
                              digit || padding ? ERR_OK : ERR_SYNTAX);
+        }
+}
+
+/* Every byte, as either digit, by the C library's word. */
+static void a_byte_is_a_digit_or_refused(void **state)
+{
+    (void)state;
+    for (int c = 0; c < 256; c++)
+        for (int place = 0; place < 2; place++) {
+            char two[3] = "00";
+            uint8_t small = 0xee, any = 0xee;
+            two[place] = (char)c;
+            unsigned long want = strtoul(two, NULL, 16);
+            enum err is_small = isxdigit(c) && !isupper(c) ? ERR_OK : ERR_SYNTAX,
+                     is_any = isxdigit(c) ? ERR_OK : ERR_SYNTAX;
+            assert_int_equal(hex_decode(str_of(two, 2), &small, 1), is_small);
+            assert_int_equal(hex_decode_any_case(str_of(two, 2), &any, 1), is_any);
+            assert_int_equal(small, is_small == ERR_OK ? want : 0xee); /* untouched when refused */
+            assert_int_equal(any, is_any == ERR_OK ? want : 0xee);
         }
 }
 
@@ -377,6 +398,7 @@ int main(void)
         cmocka_unit_test(numbers_durations_and_sizes_have_one_spelling),
         cmocka_unit_test(utf8_refuses_overlong_surrogates_and_stubs),
         cmocka_unit_test(accounts_and_assets_follow_their_alphabets),
+        cmocka_unit_test(a_byte_is_a_digit_or_refused),
         cmocka_unit_test(hex_and_base64_decode_only_what_they_encode),
         cmocka_unit_test(base64_of_every_length_comes_back_also_in_place),
         cmocka_unit_test(base64_refuses_every_other_byte_at_every_place),
