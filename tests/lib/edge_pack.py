@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes a PMTiles v3 archive, independently of the service's own writer.
 
-usage: edge_pack.py FILE ZOOM TEXT [--gzip] [--leaves N] [--bytes N] [--noise N] [--tiles N]
+usage: edge_pack.py FILE ZOOM TEXT [--gzip] [--leaves N] [--bytes N] [--noise N] [--tiles N] [--mvt]
 
 Every tile of zoom 0..ZOOM (the first N in the order of their ids) says "TEXT z/x/y", padded with dots to N bytes, followed by N bytes of noise (the same for the same tile).
+With --mvt it is a vector tile: one polygon as large as the tile in the layer "tile", and its property "text" says that.
 """
 import gzip
 import os
@@ -47,6 +48,14 @@ def directory(entries):
     return b"".join(out)
 
 
+def vector_tile(text):
+    field = lambda number, content: varint(number << 3 | 2) + varint(len(content)) + content
+    corners = [9, 0, 0, 26, 8192, 0, 0, 8192, 8191, 0, 15]  # move to the origin, three lines (zigzag), close
+    feature = field(2, varint(0) * 2) + varint(3 << 3) + varint(3) + field(4, b"".join(varint(n) for n in corners))
+    layer = field(1, b"tile") + field(2, feature) + field(3, b"text") + field(4, field(1, text)) + varint(5 << 3) + varint(4096)
+    return field(3, varint(15 << 3) + varint(2) + layer)
+
+
 def main():
     path, zoom, text = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     opts = sys.argv[4:]
@@ -59,7 +68,8 @@ def main():
         tiles = tiles[: int(opts[opts.index("--tiles") + 1])]
     entries, data = [], bytearray()
     for i, z, x, y in tiles:
-        body = pack(f"{text} {z}/{x}/{y}".encode().ljust(pad, b".") + random.Random(f"{z}/{x}/{y}").randbytes(noise))
+        said = f"{text} {z}/{x}/{y}".encode().ljust(pad, b".") + random.Random(f"{z}/{x}/{y}").randbytes(noise)
+        body = pack(vector_tile(said) if "--mvt" in opts else said)
         entries.append((i, 1, len(body), len(data)))
         data += body
     leaf_bytes = b""

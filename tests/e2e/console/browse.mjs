@@ -1,39 +1,15 @@
 // Drives the console in Chromium: browse.mjs URL TOKEN_FILE SCREENS PROFILE
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { chromium } from "playwright-core";
+import { open } from "./chromium.mjs";
 
 const [url, tokenFile, screens, profile] = process.argv.slice(2);
 const token = readFileSync(tokenFile, "utf8").trim();
-const FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--enable-unsafe-swiftshader",
-];
 const VIEWS = ["overview", "topology", "ledger", "wallet", "mailbox", "rewarder", "edge", "operations"];
 const api = async (service, path, init = {}) =>
     fetch(`${url}/api/${service}${path}`, { ...init, headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json", ...init.headers } });
 
-const context = await chromium.launchPersistentContext(profile, {
-    executablePath: "/usr/bin/chromium",
-    headless: true,
-    args: FLAGS,
-    viewport: { width: 1360, height: 900 },
-    colorScheme: "light",
-    reducedMotion: "reduce",
-});
-const wrong = [];
-const outside = new Set();
-const watch = (page) => {
-    // What a refused or unreachable service answers is the view's business; everything else on the console is a bug.
-    page.on("console", (m) => {
-        if (m.type() === "error" && !m.text().startsWith("Failed to load resource")) wrong.push(`${page.url()}: ${m.text()}`);
-    });
-    page.on("pageerror", (e) => wrong.push(`${page.url()}: ${e.stack}`));
-    page.on("request", (r) => {
-        const { protocol, hostname } = new URL(r.url());
-        if (!["data:", "blob:"].includes(protocol) && hostname !== "127.0.0.1") outside.add(r.url());
-    });
-};
+const { context, watch, complaints } = await open(profile);
 const page = context.pages()[0] ?? (await context.newPage());
 page.setDefaultTimeout(60000); // a busy machine is no bug
 watch(page);
@@ -471,6 +447,4 @@ for (const step of steps) {
     }
 }
 await context.close();
-for (const w of wrong) console.log("console:", w);
-for (const o of outside) console.log("outside request:", o);
-process.exit(wrong.length || outside.size ? 1 : status);
+process.exit(complaints() ? 1 : status);
