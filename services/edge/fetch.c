@@ -18,7 +18,7 @@ struct edge_client {
     const struct edge_get *get;
     struct edge_answer *answer;
     struct sha256_ctx hash;
-    bool forbidden, too_large, disk, headers_done;
+    bool refused, too_large, disk;
 };
 
 struct edge_client *edge_client_create(struct edge *e)
@@ -47,7 +47,10 @@ void edge_client_destroy(struct edge_client *c)
     free(c);
 }
 
-/* Sees the address that is really connected to, after the name was resolved: rebinding gains nothing. */
+/*
+ * Sees the address that is really connected to, after the name was resolved: rebinding gains nothing. Of a name with several
+ * addresses those that are allowed are tried, in whatever order they came.
+ */
 static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
 {
     struct edge_client *c = arg;
@@ -73,7 +76,7 @@ static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_so
         inet_ntop(AF_INET6, addr, text, sizeof text);
         obs_log(svc_log(c->e->svc), OBS_WARN, "address_refused", OBS_STR("address", (const char *)text),
                 OBS_END);
-        c->forbidden = true;
+        c->refused = true;
         return CURL_SOCKET_BAD;
     }
     return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
@@ -175,7 +178,7 @@ enum edge_got edge_fetch(struct edge_client *c, const struct edge_get *get, stru
     *out = (struct edge_answer){.declared = -1};
     c->get = get;
     c->answer = out;
-    c->forbidden = c->too_large = c->disk = false;
+    c->refused = c->too_large = c->disk = false;
     sha256_init(&c->hash);
     for (const char *const *h = get->headers; *h; h++)
         headers = curl_slist_append(headers, *h);
@@ -187,11 +190,12 @@ enum edge_got edge_fetch(struct edge_client *c, const struct edge_get *get, stru
     curl_easy_getinfo(c->easy, CURLINFO_CONNECT_TIME, &connect_s);
     curl_slist_free_all(headers);
     out->status = (int)status;
-    out->connect_timeout = rc == CURLE_OPERATION_TIMEDOUT && connect_s == 0;
+    bool connected = connect_s > 0;
+    out->connect_timeout = rc == CURLE_OPERATION_TIMEDOUT && !connected;
     sha256_final(&c->hash, &out->digest);
     if (canceled)
         return EDGE_GOT_CANCELED;
-    if (c->forbidden)
+    if (c->refused && !connected)
         return EDGE_GOT_FORBIDDEN;
     if (c->too_large)
         return EDGE_GOT_TOO_LARGE;

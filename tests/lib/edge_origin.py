@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An HTTPS origin that can misbehave. usage: edge_origin.py CERT KEY PORT_FILE
+"""An HTTPS origin that can misbehave. usage: edge_origin.py CERT KEY PORT_FILE [ADDRESS PORT]
 
 /good/<name>       200, strong ETag, the body is the name repeated
 /slow/<ms>/<name>  the same after a pause
@@ -11,7 +11,8 @@
 /count/<path>      how many GETs the path had (not counted itself)
 /trace/<path>      the traceparent of the last GET of the path
 /auth/<path>       the Authorization of the last GET of the path
-/to/<port>/<path>  redirects to the path at another origin on this machine
+/to/<port>/<path>  redirects to the path at another origin on this machine;  /at/<host>/<path> to one anywhere
+/connections       how many there were, with the one that asks
 /same/<name>       304 to whoever names any ETag
 /reset/<name>      headers, then the connection is reset
 /drip/<name>       a byte every tenth of a second
@@ -72,6 +73,8 @@ class Origin(BaseHTTPRequestHandler):
             return self.send(200, str(n).encode())
         if parts[0] == "trace":
             return self.send(200, traces.get(path[6:], "").encode())
+        if parts[0] == "connections":
+            return self.send(200, str(self.server.connections).encode())
         if parts[0] == "auth":
             return self.send(200, tokens.get(path[5:], "").encode())
         with lock:
@@ -106,6 +109,8 @@ class Origin(BaseHTTPRequestHandler):
             return self.send(200, body, ETag=etag(body))
         if kind == "to":
             return self.send(302, Location="https://127.0.0.1:%s/%s" % (parts[1], "/".join(parts[2:])))
+        if kind == "at":
+            return self.send(302, Location="https://" + "/".join(parts[1:]))
         if kind == "flaky":
             if count <= int(parts[1]):
                 return self.send(503)
@@ -162,9 +167,16 @@ class Origin(BaseHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 1024
+    connections = 0
+
+    def get_request(self):
+        self.connections += 1
+        return super().get_request()
 
 
-server = Server(("127.0.0.1", 0), Origin)
+address, port = (sys.argv[4], int(sys.argv[5])) if len(sys.argv) > 4 else ("127.0.0.1", 0)
+Server.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+server = Server((address, port), Origin)
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(sys.argv[1], sys.argv[2])
 server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
