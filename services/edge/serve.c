@@ -166,20 +166,28 @@ static void count_body(const struct reply *p, bool partial, uint64_t bytes)
     obs_counter_add(obs_counter_nth(p->e->m[EDGE_M_bytes_out], edge_endpoint(p->rq)), bytes);
 }
 
+/* From the mapping, or by sendfile; over TLS user space must not touch the mapping. */
+static struct net_part part_of(const struct reply *p, const struct net_range *range)
+{
+    const struct edge_file *f = p->r->file;
+    uint64_t at = p->r->offset + range->first, n = range->last - range->first + 1;
+    bool mapped = f->memory || (n <= MAP_MAX && !over_tls(p->rq));
+    return (struct net_part){.p = mapped ? f->bytes + at : NULL, .n = (size_t)n, .off = (off_t)at};
+}
+
 static void send_one(const struct reply *p, int status, const struct net_headers *h,
                      const struct net_range *range)
 {
     const struct edge_repr *r = p->r;
     uint64_t n = range->last - range->first + 1;
     count_body(p, status == 206, n);
-    if (!r->file)
+    if (!r->file) {
         net_reply(p->rq, status, h, bytes_of(r->memory.p + range->first, (size_t)n));
-    else if (r->file->memory || (n <= MAP_MAX && !over_tls(p->rq)))
-        net_reply_pinned(p->rq, status, h, bytes_of(r->file->bytes + r->offset + range->first, (size_t)n),
-                         release_file, edge_file_ref(r->file));
-    else /* sendfile; over TLS user space must not touch the mapping */
-        net_reply_file_pinned(p->rq, status, h, r->file->fd, (off_t)(r->offset + range->first), (size_t)n,
-                              still_good, release_file, edge_file_ref(r->file));
+        return;
+    }
+    struct net_part part = part_of(p, range);
+    net_reply_parts(p->rq, status, h, r->file->fd, &part, 1, still_good, release_file,
+                    edge_file_ref(r->file));
 }
 
 static void make_boundary(char out[BOUNDARY + 1])
@@ -192,54 +200,43 @@ static void make_boundary(char out[BOUNDARY + 1])
     out[BOUNDARY] = 0;
 }
 
-/* Heads of all parts in one buffer, data where it is: 2 * count + 1 pieces. */
+/* Heads of all parts in one buffer, data where it is: 2 * count + 1 pieces. What is only in memory is copied between them. */
 static void send_parts(const struct reply *p, const struct net_headers *h, struct str boundary,
-                       const struct net_range *list, size_t count) RT_UNCHECKED
+                       const struct net_range *list, size_t count)
 {
     const struct edge_repr *r = p->r;
     struct arena *a = net_req_arena(p->rq);
-    struct bytes *pieces = arena_array(a, 2 * count + 1, sizeof *pieces);
-    size_t *ends = arena_array(a, count + 1, sizeof *ends);
+    struct net_part *pieces = arena_array(a, 2 * count + 1, sizeof *pieces);
+    size_t *ends = arena_array(a, count, sizeof *ends);
+    uint64_t sum = 0;
     struct buf heads;
-    bool copy = !r->file || (!r->file->memory && over_tls(p->rq));
-    buf_init(&heads, copy ? SIZE_MAX / 2 : (count + 1) * 512);
-    enum err e = pieces && ends ? ERR_OK : ERR_NO_MEMORY;
-    for (size_t i = 0; e == ERR_OK && i < count; i++) {
-        uint64_t n = list[i].last - list[i].first + 1;
+    buf_init(&heads, count * 512 + 512 + (r->file ? 0 : (size_t)r->size));
+    for (size_t i = 0; ends && i < count; i++) {
         net_multipart_head(&heads, i == 0, boundary, str_from_c(r->type), &list[i], r->size);
         ends[i] = heads.n;
-        if (!copy)
-            continue;
-        uint8_t *room = buf_reserve(&heads, (size_t)n);
-        if (!room)
-            e = heads.err;
-        else if (!r->file)
-            memcpy(room, r->memory.p + list[i].first, (size_t)n);
+        if (r->file)
+            sum += list[i].last - list[i].first + 1;
         else
-            e = edge_file_read(r->file, r->offset + list[i].first, room, (size_t)n);
-        if (e == ERR_OK)
-            buf_commit(&heads, (size_t)n);
+            buf_put(&heads, r->memory.p + list[i].first, (size_t)(list[i].last - list[i].first + 1));
     }
     net_multipart_tail(&heads, boundary);
-    uint8_t *text = e == ERR_OK && heads.err == ERR_OK ? arena_alloc(a, copy ? 1 : heads.n) : NULL;
-    if (!text) {
+    uint8_t *text = r->file && heads.err == ERR_OK ? arena_alloc(a, heads.n) : NULL;
+    if (heads.err != ERR_OK || !pieces || !ends || (r->file && !text)) {
         edge_refuse(p->e, p->rq, ERR_UNAVAILABLE, EDGE_R_CAS, "the parts cannot be put together");
-    } else if (copy) {
+    } else if (!r->file) {
         count_body(p, true, heads.n);
         net_reply(p->rq, 206, h, buf_bytes(&heads));
     } else {
-        uint64_t sum = heads.n;
         memcpy(text, heads.p, heads.n);
         for (size_t i = 0; i < count; i++) {
             size_t from = i ? ends[i - 1] : 0;
-            pieces[2 * i] = bytes_of(text + from, ends[i] - from);
-            pieces[2 * i + 1] = bytes_of(r->file->bytes + r->offset + list[i].first,
-                                         (size_t)(list[i].last - list[i].first + 1));
-            sum += pieces[2 * i + 1].n;
+            pieces[2 * i] = (struct net_part){.p = text + from, .n = ends[i] - from};
+            pieces[2 * i + 1] = part_of(p, &list[i]);
         }
-        pieces[2 * count] = bytes_of(text + ends[count - 1], heads.n - ends[count - 1]);
-        count_body(p, true, sum);
-        net_reply_pinnedv(p->rq, 206, h, pieces, 2 * count + 1, release_file, edge_file_ref(r->file));
+        pieces[2 * count] = (struct net_part){.p = text + ends[count - 1], .n = heads.n - ends[count - 1]};
+        count_body(p, true, sum + heads.n);
+        net_reply_parts(p->rq, 206, h, r->file->fd, pieces, 2 * count + 1, still_good, release_file,
+                        edge_file_ref(r->file));
     }
     buf_fini(&heads);
 }

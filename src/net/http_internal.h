@@ -43,7 +43,7 @@ struct net_out {
     off_t off;
     const uint8_t *p; /* unsent bytes */
     size_t n;
-    net_still_fn *still; /* of a file; NULL: not asked */
+    net_still_fn *still; /* NULL: not asked */
     void *still_arg;
 };
 
@@ -61,7 +61,7 @@ enum net_phase {
     NET_PHASE_SENT,    /* written into the output queue */
 };
 
-enum net_answer_kind { NET_ANSWER_COPY, NET_ANSWER_PINNED, NET_ANSWER_FILE, NET_ANSWER_STREAM };
+enum net_answer_kind { NET_ANSWER_COPY, NET_ANSWER_PARTS, NET_ANSWER_STREAM };
 
 /* An answer as the writer of responses takes it; `headers` or ready `lines`. */
 struct net_answer {
@@ -73,12 +73,10 @@ struct net_answer {
     unsigned retry_after_s;
     bool stable; /* body stays where it is until the request is recycled */
     struct bytes body;
-    const struct bytes *parts;
+    const struct net_part *parts;
     size_t part_count;
     int fd;
     bool close_fd;
-    off_t off;
-    size_t file_n;
     net_still_fn *still;
     bool sized;
     uint64_t stream_n;
@@ -147,7 +145,7 @@ struct net_req {
     struct arena arena;
     struct buf reply; /* header lines, then a copied body */
     struct net_answer answer;
-    struct bytes parts[NET_PARTS_INLINE];
+    struct net_part parts[NET_PARTS_INLINE];
     struct net_stream *stream;
     struct net_admission_permit permit;
     int status;
@@ -182,6 +180,7 @@ struct net_conn {
     bool hangup;    /* the peer closed its side: EOF will not raise another edge */
     bool eof;       /* ... and it was read */
     bool blocked;   /* the socket takes nothing now */
+    bool late;      /* the last flush left something: what leaves next may have been there for long */
     bool paused;    /* no further request for now */
     bool read_off;  /* nothing more is read as requests */
     bool closing;   /* close when everything is sent */
@@ -282,7 +281,7 @@ uint8_t *net_out__reserve(struct net_conn *c, size_t n);
 void net_out__commit(struct net_conn *c, size_t n);
 void net_out__put(struct net_conn *c, const void *p, size_t n);
 void net_out__ref(struct net_conn *c, struct bytes b);
-void net_out__file(struct net_conn *c, const struct net_answer *a);
+void net_out__part(struct net_conn *c, const struct net_answer *a, const struct net_part *part);
 void net_out__free_all(struct net_conn *c);
 /* NET_IO_OK: all of it left; NET_IO_AGAIN: the socket is full, or it is others' turn (then c->blocked is false). */
 enum net_io net_out__flush(struct net_conn *c, enum err *out_why);

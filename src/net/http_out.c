@@ -107,29 +107,30 @@ static struct net_out *out_new(struct net_worker *w)
     return o;
 }
 
-void net_out__ref(struct net_conn *c, struct bytes b)
+static void put_out(struct net_conn *c, const struct net_out *piece)
 {
-    if (b.n == 0)
+    if (piece->n == 0)
         return;
     struct net_out *o = out_new(c->w);
-    *o = (struct net_out){.kind = NET_OUT_REF, .p = b.p, .n = b.n};
+    *o = *piece;
     append(c, o);
-    grown(c, b.n);
+    grown(c, o->n);
 }
 
-void net_out__file(struct net_conn *c, const struct net_answer *a)
+void net_out__ref(struct net_conn *c, struct bytes b)
 {
-    if (a->file_n == 0)
-        return;
-    struct net_out *o = out_new(c->w);
-    *o = (struct net_out){.kind = NET_OUT_FILE,
-                          .fd = a->fd,
-                          .off = a->off,
-                          .n = a->file_n,
-                          .still = a->still,
-                          .still_arg = a->release_arg};
-    append(c, o);
-    grown(c, a->file_n);
+    put_out(c, &(struct net_out){.kind = NET_OUT_REF, .p = b.p, .n = b.n});
+}
+
+void net_out__part(struct net_conn *c, const struct net_answer *a, const struct net_part *part)
+{
+    put_out(c, &(struct net_out){.kind = part->p ? NET_OUT_REF : NET_OUT_FILE,
+                                 .fd = a->fd,
+                                 .off = part->off,
+                                 .p = part->p,
+                                 .n = part->n,
+                                 .still = a->still,
+                                 .still_arg = a->release_arg});
 }
 
 static void out_free(struct net_worker *w, struct net_out *o)
@@ -184,12 +185,18 @@ static enum net_io failed(enum err *out_why)
     return NET_IO_ERROR;
 }
 
+/* What leaves at once was judged a moment ago; a file is asked about before each part of it. */
+static bool is_still(const struct net_conn *c, const struct net_out *o)
+{
+    return !o->still || (o->kind != NET_OUT_FILE && !c->late) || o->still(o->still_arg);
+}
+
 static enum net_io send_memory(struct net_conn *c, size_t *out_n, enum err *out_why)
 {
     struct iovec iov[IOV_BATCH];
     size_t n = 0, asked = 0;
     struct net_out *o = c->out_head;
-    for (; o && o->kind != NET_OUT_FILE && n < IOV_BATCH; o = o->next) {
+    for (; o && o->kind != NET_OUT_FILE && n < IOV_BATCH && is_still(c, o); o = o->next) {
         memcpy(&iov[n].iov_base, &o->p, sizeof o->p); /* iovec knows no const */
         iov[n].iov_len = o->n;
         asked += o->n;
@@ -258,7 +265,7 @@ static enum net_io send_tls(struct net_conn *c, size_t *out_n, enum err *out_why
     return io;
 }
 
-enum net_io net_out__flush(struct net_conn *c, enum err *out_why)
+static enum net_io flush(struct net_conn *c, enum err *out_why)
 {
     size_t turn = 0;
     while (c->out_head && !c->blocked) {
@@ -266,8 +273,7 @@ enum net_io net_out__flush(struct net_conn *c, enum err *out_why)
             return NET_IO_AGAIN;
         size_t n = 0;
         enum net_io io;
-        if (c->out_head->kind == NET_OUT_FILE && c->out_head->still &&
-            !c->out_head->still(c->out_head->still_arg)) {
+        if (!is_still(c, c->out_head)) {
             *out_why = ERR_IO;
             return NET_IO_ERROR;
         }
@@ -287,4 +293,11 @@ enum net_io net_out__flush(struct net_conn *c, enum err *out_why)
         turn += n;
     }
     return c->out_head ? NET_IO_AGAIN : NET_IO_OK;
+}
+
+enum net_io net_out__flush(struct net_conn *c, enum err *out_why)
+{
+    enum net_io io = flush(c, out_why);
+    c->late = c->out_head != NULL;
+    return io;
 }

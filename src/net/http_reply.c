@@ -170,12 +170,10 @@ static uint64_t body_length(const struct net_answer *a)
     switch (a->kind) {
     case NET_ANSWER_COPY:
         return a->body.n;
-    case NET_ANSWER_PINNED:
+    case NET_ANSWER_PARTS:
         for (size_t i = 0; i < a->part_count; i++)
             n += a->parts[i].n;
         return n;
-    case NET_ANSWER_FILE:
-        return a->file_n;
     case NET_ANSWER_STREAM:
         return a->stream_n;
     }
@@ -243,12 +241,9 @@ static void put_body(struct net_conn *c, struct net_req *rq, const struct net_an
             net_out__ref(c, a->body);
         }
         break;
-    case NET_ANSWER_PINNED:
+    case NET_ANSWER_PARTS:
         for (size_t i = 0; i < a->part_count; i++)
-            net_out__ref(c, a->parts[i]);
-        break;
-    case NET_ANSWER_FILE:
-        net_out__file(c, a);
+            net_out__part(c, a, &a->parts[i]);
         break;
     case NET_ANSWER_STREAM:
         break;
@@ -369,7 +364,7 @@ static void arrived_msg(struct net_msg *m)
     arrived(req_of_msg(m));
 }
 
-/* Headers become ready lines, a copied body follows them; pinned parts are only noted. */
+/* Headers become ready lines, a copied body follows them; parts are only noted. */
 static void store(struct net_req *rq, const struct net_answer *a)
 {
     struct net_answer *to = &rq->answer;
@@ -388,8 +383,8 @@ static void store(struct net_req *rq, const struct net_answer *a)
     to->stable = true;
     if (copy)
         to->body = bytes_of(rq->reply.p + n, a->body.n);
-    if (a->kind == NET_ANSWER_PINNED && a->part_count) {
-        struct bytes *parts = rq->parts;
+    if (a->kind == NET_ANSWER_PARTS && a->part_count) {
+        struct net_part *parts = rq->parts;
         if (a->part_count > NET_PARTS_INLINE)
             parts = arena_array(&rq->arena, a->part_count, sizeof *parts);
         CHECK(parts != NULL);
@@ -447,37 +442,26 @@ void net_reply_json(struct net_req *rq, int status, struct bytes body)
 void net_reply_file(struct net_req *rq, int status, const struct net_headers *headers, int fd, off_t off,
                     size_t len)
 {
-    net_reply__give(rq, &(struct net_answer){.kind = NET_ANSWER_FILE,
+    net_reply__give(rq, &(struct net_answer){.kind = NET_ANSWER_PARTS,
                                              .status = status,
                                              .headers = headers,
                                              .fd = fd,
                                              .close_fd = true,
-                                             .off = off,
-                                             .file_n = len});
+                                             .parts = &(struct net_part){.off = off, .n = len},
+                                             .part_count = 1});
 }
 
-void net_reply_file_pinned(struct net_req *rq, int status, const struct net_headers *headers, int fd,
-                           off_t off, size_t len, net_still_fn *still, net_release_fn *release, void *arg)
+void net_reply_parts(struct net_req *rq, int status, const struct net_headers *headers, int fd,
+                     const struct net_part *parts, size_t count, net_still_fn *still,
+                     net_release_fn *release, void *arg)
 {
-    net_reply__give(rq, &(struct net_answer){.kind = NET_ANSWER_FILE,
+    net_reply__give(rq, &(struct net_answer){.kind = NET_ANSWER_PARTS,
                                              .status = status,
                                              .headers = headers,
                                              .fd = fd,
-                                             .off = off,
-                                             .file_n = len,
-                                             .still = still,
-                                             .release = release,
-                                             .release_arg = arg});
-}
-
-void net_reply_pinnedv(struct net_req *rq, int status, const struct net_headers *headers,
-                       const struct bytes *parts, size_t count, net_release_fn *release, void *arg)
-{
-    net_reply__give(rq, &(struct net_answer){.kind = NET_ANSWER_PINNED,
-                                             .status = status,
-                                             .headers = headers,
                                              .parts = parts,
                                              .part_count = count,
+                                             .still = still,
                                              .release = release,
                                              .release_arg = arg});
 }
@@ -485,7 +469,8 @@ void net_reply_pinnedv(struct net_req *rq, int status, const struct net_headers 
 void net_reply_pinned(struct net_req *rq, int status, const struct net_headers *headers, struct bytes body,
                       net_release_fn *release, void *arg)
 {
-    net_reply_pinnedv(rq, status, headers, &body, 1, release, arg);
+    net_reply_parts(rq, status, headers, -1, &(struct net_part){.p = body.p, .n = body.n}, 1, NULL, release,
+                    arg);
 }
 
 /* ---- problems ---- */

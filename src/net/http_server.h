@@ -198,17 +198,22 @@ void net_reply_json(struct net_req *rq, int status,
 /* The server closes fd afterwards. Reading must not block for long: sendfile runs on the loop's thread. */
 void net_reply_file(struct net_req *rq, int status, const struct net_headers *headers, int fd, off_t off,
                     size_t len);
-/* Asked before each part of a file that is sent: are its bytes still those that were promised? If not, the response is cut. */
-typedef bool net_still_fn(void *arg);
-void net_reply_file_pinned(struct net_req *rq, int status, const struct net_headers *headers, int fd,
-                           off_t off, size_t len, net_still_fn *still, net_release_fn *release,
-                           void *arg); /* fd stays the caller's until release; still may be NULL */
 /* Zero copy: `body` stays valid until release. */
 void net_reply_pinned(struct net_req *rq, int status, const struct net_headers *headers, struct bytes body,
                       net_release_fn *release, void *arg);
-void net_reply_pinnedv(struct net_req *rq, int status, const struct net_headers *headers,
-                       const struct bytes *parts, size_t count, net_release_fn *release,
-                       void *arg); /* the array is copied, the bytes are not */
+/* A part of a body: memory that stays valid until release, or where p is NULL, bytes of the file. */
+struct net_part {
+    const void *p;
+    size_t n;
+    off_t off;
+};
+/* Are the bytes still those that were promised? If not, the response is cut. Asked before anything is read of the file, and of
+ * memory when it does not leave at once: it may be a mapping of that file. */
+typedef bool net_still_fn(void *arg);
+/* The array is copied, the bytes are not; fd stays the caller's until release (-1: all is memory); still may be NULL. */
+void net_reply_parts(struct net_req *rq, int status, const struct net_headers *headers, int fd,
+                     const struct net_part *parts, size_t count, net_still_fn *still,
+                     net_release_fn *release, void *arg);
 
 /* problem+json with the error's status, code and title. 429 and 503 get Retry-After (see struct net_problem). */
 void net_reply_problem(struct net_req *rq, enum err e, const char *detail_fmt, ...)

@@ -8,7 +8,7 @@ trap 'stop_edge KILL; stop_origin; rm -rf "$DIR"' EXIT
 
 start_edge() { # [--key=value ...]
     BASE=${BASE:-$("$SRC/tests/lib/ports")}
-    URL=http://127.0.0.1:$((BASE + 50))
+    URL=${SCHEME:-http}://127.0.0.1:$((BASE + 50))
     launch edge --data "$DIR" --base-port "$BASE" --ingress.rps_limit=1000000 --ingress.client_rps=1000000 --ingress.client_inflight=512 "$@"
     await_http "$URL/healthz"
     TOKEN=$(cat "$DIR/operator.token" 2>/dev/null || true)
@@ -21,9 +21,13 @@ stop_origin() {
     ORIGIN_PID=
 }
 
-start_origin() { # an HTTPS origin with its own CA; ORIGIN is its URL, $DIR/ca.pem its certificate
+certificate() { # SUBJECT_ALT_NAME: $DIR/ca.pem, which vouches for itself, and its key $DIR/origin.key
     openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=origin -keyout "$DIR/origin.key" \
-        -out "$DIR/ca.pem" -addext 'subjectAltName=IP:127.0.0.1' >/dev/null 2>&1
+        -out "$DIR/ca.pem" -addext "subjectAltName=$1" >/dev/null 2>&1
+}
+
+start_origin() { # an HTTPS origin with its own CA; ORIGIN is its URL, $DIR/ca.pem its certificate
+    certificate IP:127.0.0.1
     python3 "$SRC/tests/lib/edge_origin.py" "$DIR/ca.pem" "$DIR/origin.key" "$DIR/origin.port" >"$DIR/origin.log" 2>&1 &
     ORIGIN_PID=$!
     local i

@@ -104,10 +104,10 @@ static void pinned(struct net_req *rq, void *ctx)
 static void parts(struct net_req *rq, void *ctx)
 {
     (void)ctx;
-    struct bytes v[6];
+    struct net_part v[6];
     for (size_t i = 0; i < 6; i++)
-        v[i] = bytes_of(http_rig_big + 1000 * i, 1000);
-    net_reply_pinnedv(rq, 206, NULL, v, 6, http_rig_release, NULL);
+        v[i] = (struct net_part){.p = http_rig_big + 1000 * i, .n = 1000};
+    net_reply_parts(rq, 206, NULL, -1, v, 6, NULL, http_rig_release, NULL);
 }
 
 static void large(struct net_req *rq, void *ctx)
@@ -135,7 +135,8 @@ static void file(struct net_req *rq, void *ctx)
 static void short_file(struct net_req *rq, void *ctx)
 {
     (void)ctx;
-    net_reply_file_pinned(rq, 200, NULL, file_fd(), 0, 2 << 20, NULL, http_rig_release, NULL);
+    net_reply_parts(rq, 200, NULL, file_fd(), &(struct net_part){.n = 2 << 20}, 1, NULL, http_rig_release,
+                    NULL);
 }
 
 static void stream(struct net_req *rq, void *ctx)
