@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     for (uint32_t k = 1; k < s->topics.slots; k++) {
         uint32_t got[8];
         if (s->topics.slot[k]) {
-            struct mailbox_want w = {s->topics.slot[k], 1000, 8, INT64_MAX, 0};
+            struct mailbox_want w = {s->topics.slot[k], 1000, 8, INT64_MAX, 0, false};
             mailbox_shard_lease(s, now, &w, got);
         }
     }

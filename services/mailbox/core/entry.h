@@ -45,6 +45,8 @@ enum {
     MAILBOX_F_AFTER_FAIL = 2, /* DELAYED by a failure: an ordered topic waits for it */
     MAILBOX_F_HISTORY = 4,    /* has causes in the side table */
     MAILBOX_F_ACKED = 8,      /* DONE by ack (not purge, not retention) */
+    MAILBOX_F_LATE =
+        8, /* not DONE: sent with a delay, or reprocessed; its acceptance says nothing about how long it waits */
     MAILBOX_F_KEYLESS = 16, /* its key's window ended while it was a GHOST; no longer in the digest index */
 };
 

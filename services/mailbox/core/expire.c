@@ -12,7 +12,7 @@ static void timer_due(void *ctx, uint32_t i)
 
     if (e->state == MAILBOX_DELAYED) {
         if (e->flags & MAILBOX_F_AFTER_FAIL)
-            mailbox_entry_set_due(e, mailbox_shard__accept_us(s, e));
+            mailbox_entry_set_due(e, mailbox_shard__ready_since_us(s, e));
         mailbox_shard__set_state(s, i, MAILBOX_READY);
         mailbox_shard__heap_push(s, t, i);
         mailbox_shard__mark_dirty(s, t);

@@ -62,7 +62,7 @@ uint32_t mailbox_shard_lease(struct mailbox_shard *s, struct mailbox_now now, co
         return 0;
     while (n < w->max) {
         bool fresh;
-        uint32_t i = take_next(s, t, &room, n == 0, &fresh);
+        uint32_t i = take_next(s, t, &room, n == 0 && !w->all_fit, &fresh);
         if (!i)
             break;
         struct mailbox_entry *e = ENTRY(s, i);

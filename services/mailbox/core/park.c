@@ -109,11 +109,19 @@ enum err mailbox_shard_stream_open(struct mailbox_shard *s, struct mailbox_waite
     return mailbox_shard_stream_open(s, w);
 }
 
-static struct mailbox_waiter *next_with_room(struct mailbox_topic *t)
+/* What a waiter holds is bounded by its bytes, but for the first: a message larger than all of them goes to who has nothing else. */
+static bool holds_nothing(const struct mailbox_shard *s, const struct mailbox_waiter *w)
 {
+    return w->stream ? s->streams[w->stream].outstanding == 0 : w->given == 0;
+}
+
+/* Who is next to be given the topic's next message; NULL when there is none, or nobody has room for it. */
+static struct mailbox_waiter *next_with_room(struct mailbox_shard *s, struct mailbox_topic *t)
+{
+    uint32_t head = mailbox_shard__ready_head(s, t);
     struct mailbox_waiter *w = t->waiters;
-    for (uint32_t k = 0; k < t->waiting; k++, w = w->next)
-        if (w->room > 0 && (w->room_bytes > 0 || w->given == 0))
+    for (uint32_t k = 0; head && k < t->waiting; k++, w = w->next)
+        if (w->room > 0 && (w->room_bytes >= (int64_t)ENTRY(s, head)->length64 * 64 || holds_nothing(s, w)))
             return w;
     return NULL;
 }
@@ -128,12 +136,13 @@ static uint32_t serve_topic(struct mailbox_shard *s, struct mailbox_topic *t, ui
     const struct mailbox_policy *p = mailbox_shard_policy(s, t);
     uint32_t n = 0;
     if (p->ordered) {
-        struct mailbox_waiter *w = next_with_room(t);
+        struct mailbox_waiter *w = next_with_room(s, t);
         uint32_t got[64];
         if (!w)
             return 0;
-        struct mailbox_want want = {t, w->visibility_us, w->room < 64 ? w->room : 64, w->room_bytes,
-                                    w->stream};
+        struct mailbox_want want = {
+            t,         w->visibility_us,    w->room < 64 ? w->room : 64, w->room_bytes,
+            w->stream, !holds_nothing(s, w)};
         if (want.max > max)
             want.max = max;
         n = mailbox_shard_lease(s, s->now, &want, got);
@@ -147,13 +156,13 @@ static uint32_t serve_topic(struct mailbox_shard *s, struct mailbox_topic *t, ui
         return n;
     }
     while (n < max && !mailbox_shard_group_full(s)) {
-        struct mailbox_waiter *w = next_with_room(t);
+        struct mailbox_waiter *w = next_with_room(s, t);
         uint32_t got;
         if (!w)
             break;
-        struct mailbox_want want = {t, w->visibility_us, 1, w->room_bytes, w->stream};
+        struct mailbox_want want = {t, w->visibility_us, 1, w->room_bytes, w->stream, !holds_nothing(s, w)};
         if (mailbox_shard_lease(s, s->now, &want, &got) == 0)
-            break;
+            continue; /* what was next has outstayed its time, and what is next now is for somebody else, or there is none */
         w->room--;
         w->room_bytes -= (int64_t)ENTRY(s, got)->length64 * 64;
         w->given++;
@@ -174,9 +183,7 @@ uint32_t mailbox_shard_serve(struct mailbox_shard *s, struct mailbox_now now, ui
         if (n >= max_leases || mailbox_shard_group_full(s))
             break; /* stays dirty for the next group */
         n += serve_topic(s, t, max_leases - n, give, ctx);
-        bool again = t->waiters && mailbox_shard_has_ready(s, t) && next_with_room(t) &&
-                     !mailbox_shard_policy(s, t)->ordered;
-        if (again)
+        if (t->waiters && !mailbox_shard_policy(s, t)->ordered && next_with_room(s, t))
             break;
         s->dirty_head = t->dirty_next;
         if (!s->dirty_head)

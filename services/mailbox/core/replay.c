@@ -145,6 +145,8 @@ enum err mailbox_replay_enq(struct mailbox_shard *s, const struct mailbox_replay
         s->last_ts_ms = t->last_send_ms;
     if (q->chain)
         t->chain = *q->chain;
+    if (q->not_before_ms)
+        e->flags = MAILBOX_F_LATE;
     mailbox_shard__set_state(s, i, q->not_before_ms ? MAILBOX_DELAYED : MAILBOX_READY);
     place(s, i, at, q->length);
     return ERR_OK;
@@ -174,6 +176,8 @@ enum err mailbox_replay_move(struct mailbox_shard *s, const struct mailbox_repla
     e->topic_seq = q->topic_seq & MAILBOX_SEQ_MAX;
     e->attempt = m->attempt;
     e->tries = m->tries;
+    if (q->not_before_ms || m->attempt > m->tries) /* the latter: reprocessed */
+        e->flags = (e->flags | MAILBOX_F_LATE) & 31;
     mailbox_entry_set_due(e, m->state == MAILBOX_READY ? 0 : (int64_t)m->due_ms);
     mailbox_shard__set_state(s, i,
                              m->state == MAILBOX_LEASED ? MAILBOX_READY : (enum mailbox_state)m->state);
@@ -321,6 +325,7 @@ static void replay_reproc(struct mailbox_shard *s, const struct uuid *id, uint64
     if (!i || ENTRY(s, i)->state != MAILBOX_DLQ)
         return;
     ENTRY(s, i)->tries = 0;
+    ENTRY(s, i)->flags = (ENTRY(s, i)->flags | MAILBOX_F_LATE) & 31;
     mailbox_entry_set_due(ENTRY(s, i), (int64_t)not_before_ms);
     mailbox_shard__set_state(s, i, not_before_ms ? MAILBOX_DELAYED : MAILBOX_READY);
 }
@@ -445,7 +450,7 @@ static void queue_up(struct mailbox_shard *s, uint32_t i)
     case MAILBOX_READY:
         mailbox_entry_set_due(e, mailbox_entry_due(e)
                                      ? mono_of_wall(&s->now, (uint64_t)mailbox_entry_due(e))
-                                     : mailbox_shard__accept_us(s, e));
+                                     : mailbox_shard__ready_since_us(s, e));
         if (e->attempt == 0 && (!t->fifo_tail || ENTRY(s, t->fifo_tail)->topic_seq < e->topic_seq))
             mailbox_shard__fifo_push(s, t, i);
         else

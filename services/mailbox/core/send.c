@@ -144,6 +144,7 @@ static void make_available(struct mailbox_shard *s, struct mailbox_topic *t, uin
     struct mailbox_entry *e = ENTRY(s, i);
     mailbox_entry_set_due(e, s->now.mono_us + (int64_t)delay_ms * 1000);
     if (delay_ms) {
+        e->flags = MAILBOX_F_LATE;
         mailbox_shard__set_state(s, i, MAILBOX_DELAYED);
         mailbox_wheel_add(&s->timers, i);
         return;

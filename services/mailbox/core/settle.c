@@ -14,9 +14,12 @@ static uint32_t covered(const struct mailbox_shard *s, const struct mailbox_fenc
     return i;
 }
 
+/* A settled message whose body is gone (DEDUP) no longer knows its attempt: then any token is as good as another. */
 static bool stale(const struct mailbox_fence *f, const struct mailbox_entry *e, struct mailbox_settled *out)
 {
     out->attempt = e->attempt;
+    if (e->state == MAILBOX_DONE && e->attempt == 0)
+        return false;
     return f->attempt != 0 && f->attempt != e->attempt;
 }
 
@@ -113,7 +116,7 @@ void mailbox_shard__fail(struct mailbox_shard *s, uint32_t i, enum mailbox_cause
         e->flags = (e->flags | MAILBOX_F_HISTORY) & 31;
     switch (to) {
     case MAILBOX_TO_READY:
-        mailbox_entry_set_due(e, mailbox_shard__accept_us(s, e));
+        mailbox_entry_set_due(e, mailbox_shard__ready_since_us(s, e));
         mailbox_shard__set_state(s, i, MAILBOX_READY);
         mailbox_shard__heap_push(s, t, i);
         break;
@@ -199,7 +202,7 @@ enum err mailbox_shard_release(struct mailbox_shard *s, struct mailbox_now now, 
         mailbox_shard__fail(s, i, MAILBOX_CAUSE_LEASE_EXPIRED, STR("released"), MAILBOX_TO_DLQ, 0);
         return ERR_OK;
     }
-    mailbox_entry_set_due(e, mailbox_shard__accept_us(s, e));
+    mailbox_entry_set_due(e, mailbox_shard__ready_since_us(s, e));
     mailbox_shard__set_state(s, i, MAILBOX_READY);
     mailbox_shard__heap_push(s, t, i);
     mailbox_shard__mark_dirty(s, t);
@@ -237,6 +240,7 @@ enum err mailbox_shard_reprocess(struct mailbox_shard *s, struct mailbox_now now
     struct mailbox_topic *t = mailbox_shard__topic(s, e);
     mailbox_shard__dlq_remove(s, t, i);
     e->tries = 0;
+    e->flags = (e->flags | MAILBOX_F_LATE) & 31;
     s->stats.reprocessed[last_cause(s, i)]++;
     mailbox_shard__wrote(
         s, mailbox_rec_put_reproc(&s->group, t->id, &e->msg_id, delay_ms ? now.wall_ms + delay_ms : 0),

@@ -206,6 +206,11 @@ int64_t mailbox_shard__accept_us(const struct mailbox_shard *s, const struct mai
     return (at > now_ms ? now_ms : at) * 1000;
 }
 
+int64_t mailbox_shard__ready_since_us(const struct mailbox_shard *s, const struct mailbox_entry *e)
+{
+    return e->flags & MAILBOX_F_LATE ? s->now.mono_us : mailbox_shard__accept_us(s, e);
+}
+
 int64_t mailbox_shard__window_end_us(const struct mailbox_shard *s, const struct mailbox_entry *e)
 {
     uint64_t replay = mailbox_shard__policy(s, e)->t_replay_ms;
@@ -254,8 +259,7 @@ void mailbox_shard__to_done(struct mailbox_shard *s, uint32_t i, bool acked, boo
     struct mailbox_entry *e = ENTRY(s, i);
     mailbox_shard__set_state(s, i, MAILBOX_DONE);
     mailbox_entry_set_due(e, mailbox_shard__window_end_us(s, e));
-    if (acked)
-        e->flags = (e->flags | MAILBOX_F_ACKED) & 31;
+    e->flags = (uint8_t)(acked ? e->flags | MAILBOX_F_ACKED : e->flags & ~MAILBOX_F_ACKED) & 31;
     if (e->flags & MAILBOX_F_HISTORY) {
         mailbox_history_drop(&s->history, i);
         e->flags &= (uint8_t)~MAILBOX_F_HISTORY & 31;

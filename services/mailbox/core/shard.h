@@ -86,7 +86,7 @@ struct mailbox_waiter {
     uint32_t room; /* messages it may still be given */
     int64_t room_bytes;
     int64_t visibility_us;
-    uint32_t given; /* in this group */
+    uint32_t given; /* since it waits */
 };
 
 struct mailbox_stream_slot {
@@ -208,8 +208,9 @@ struct mailbox_want {
     struct mailbox_topic *topic;
     int64_t visibility_us;
     uint32_t max;
-    int64_t max_bytes; /* the first message always fits */
+    int64_t max_bytes; /* of their records; the first message always fits */
     uint16_t stream;
+    bool all_fit; /* the first one only if it does */
 };
 uint32_t mailbox_shard_lease(struct mailbox_shard *s, struct mailbox_now now, const struct mailbox_want *w,
                              uint32_t *out_entries);

@@ -42,6 +42,8 @@ NODISCARD enum err mailbox_shard__pending_reserve(struct mailbox_shard *s);
 void mailbox_shard__wrote(struct mailbox_shard *s, enum err e, bool flush);
 
 int64_t mailbox_shard__accept_us(const struct mailbox_shard *s, const struct mailbox_entry *e);
+/* From when the retention of a message that becomes ready again counts: its acceptance, or now if it began to wait later. */
+int64_t mailbox_shard__ready_since_us(const struct mailbox_shard *s, const struct mailbox_entry *e);
 int64_t mailbox_shard__window_end_us(const struct mailbox_shard *s, const struct mailbox_entry *e);
 bool mailbox_shard__outstayed(const struct mailbox_shard *s,
                               const struct mailbox_entry *e); /* a READY one */

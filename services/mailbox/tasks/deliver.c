@@ -136,7 +136,7 @@ static void park(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_
     if (e != ERR_OK) {
         if (taken)
             atomic_fetch_sub(&l->mb->parked, 1);
-        mailbox_worker__refuse(j, ERR_BUSY, MAILBOX_WHY_WAITERS);
+        mailbox_worker__refuse(j, ERR_BUSY, taken ? MAILBOX_WHY_TOPICS : MAILBOX_WHY_WAITERS);
         return;
     }
     uncount(j); /* parked, it holds no place */
@@ -180,7 +180,7 @@ void mailbox_worker__recv(struct mailbox_lane *l, struct mailbox_now now, struct
         return;
     }
     if (t && left > 0) {
-        struct mailbox_want w = {t, rv->visibility_us, left, rv->max_bytes, 0};
+        struct mailbox_want w = {t, rv->visibility_us, left, rv->max_bytes, 0, false};
         n = mailbox_shard_lease(&l->shard, now, &w, got);
         mailbox_lane_count_leases(l);
         deliver(l, now, rv, got, n);
@@ -263,12 +263,13 @@ void mailbox_worker__open_stream(struct mailbox_lane *l, struct mailbox_job *j)
     bool taken =
         !atomic_load(&l->mb->draining) && take_one(&l->mb->streams, mailbox_config(l->mb)->max_streams);
     enum err e = taken ? mailbox_shard_topic_to_wait(&l->shard, &st->topic_hash, st->topic, &t) : ERR_BUSY;
+    enum mailbox_why why = taken && e != ERR_OK ? MAILBOX_WHY_TOPICS : MAILBOX_WHY_STREAMS;
     if (e == ERR_OK)
         e = mailbox_shard_stream_open(&l->shard, &st->waiter);
     if (e != ERR_OK) {
         if (taken)
             atomic_fetch_sub(&l->mb->streams, 1);
-        mailbox_worker__refuse(j, ERR_BUSY, MAILBOX_WHY_STREAMS);
+        mailbox_worker__refuse(j, ERR_BUSY, why);
         return;
     }
     if (st->visibility_us == 0)
@@ -345,6 +346,7 @@ void mailbox_worker__serve_waiters(struct mailbox_lane *l, struct mailbox_now no
     }
     for (size_t i = 0; i < l->served_n; i++) {
         struct mailbox_recv *rv = l->served[i];
+        rv->more = mailbox_shard_has_ready(&l->shard, l->shard.topics.slot[rv->waiter.topic]);
         unpark(l, rv);
         mailbox_worker__hold(l, job_of_recv(rv));
     }

@@ -89,7 +89,7 @@ static inline void do_send(struct box *b, struct job *j)
 static inline void do_recv(struct box *b, struct job *j)
 {
     struct mailbox_topic *t = mailbox_topics_find(&b->shard->topics, &b->hash, STR("t"));
-    struct mailbox_want w = {t, 500000, 1, INT64_MAX, 0};
+    struct mailbox_want w = {t, 500000, 1, INT64_MAX, 0, false};
     uint32_t entry;
     j->got = t ? mailbox_shard_lease(b->shard, b->now, &w, &entry) : 0;
     j->attempt = j->got ? mailbox_shard_entry(b->shard, entry)->attempt : 0;

@@ -152,7 +152,7 @@ static void publish(void *arg)
     struct mailbox_lane *l = arg;
     struct mailbox_topic *t =
         mailbox_topics_find(&l->shard.topics, &shop->jobs[0].hash, shop->jobs[0].send.in.topic);
-    struct mailbox_want w = {t, DUE_US, 1, INT64_MAX, 0};
+    struct mailbox_want w = {t, DUE_US, 1, INT64_MAX, 0, false};
     uint32_t entry;
     CHECK(mailbox_shard_lease(&l->shard, mailbox_now(&shop->mb), &w, &entry) == 1);
     mailbox_worker__publish(l);

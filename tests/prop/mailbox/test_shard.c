@@ -27,13 +27,13 @@ struct model_msg {
     uint16_t attempt;
     unsigned tries;
     int64_t accept_us, due_us, retention_us;
-    bool after_fail, acked, delayed_at_first, durable;
+    bool after_fail, acked, delayed_at_first, late, durable;
     /* what a crash goes back to: the last written state */
     enum mstate d_st;
     uint16_t d_attempt;
     unsigned d_tries;
     int64_t d_due_us;
-    bool d_after_fail, d_acked, d_known;
+    bool d_after_fail, d_acked, d_late, d_known;
 };
 
 struct world {
@@ -92,6 +92,12 @@ static void model_done(struct world *w, struct model_msg *m, bool acked)
         m->used = false;
 }
 
+/* Since when a message that comes back has waited: since it was accepted (kept in whole ms), if it has waited from then on. */
+static int64_t since(const struct world *w, const struct model_msg *m)
+{
+    return m->late ? w->now.mono_us : m->accept_us / 1000 * 1000;
+}
+
 /* Time in the model: what is due has happened. */
 static void model_time(struct world *w)
 {
@@ -101,7 +107,7 @@ static void model_time(struct world *w)
             continue;
         if (m->st == M_DELAYED && m->due_us <= w->now.mono_us) {
             m->st = M_READY;
-            m->retention_us = m->after_fail ? m->accept_us / 1000 * 1000 : m->due_us;
+            m->retention_us = m->after_fail ? since(w, m) : m->due_us;
             m->after_fail = false;
         } else if (m->st == M_LEASED && m->due_us <= w->now.mono_us) {
             if (m->tries >= policy(w, m->topic)->max_attempts) {
@@ -109,7 +115,7 @@ static void model_time(struct world *w)
                 feed(w, (struct mailbox_trace_event){.kind = MAILBOX_TRACE_DEAD, .id = m->id});
             } else {
                 m->st = M_READY;
-                m->retention_us = m->accept_us / 1000 * 1000; /* kept in whole ms */
+                m->retention_us = since(w, m);
             }
         } else if (m->st == M_DONE && window_over(w, m) && m->d_st == M_DONE) {
             m->used = false;
@@ -154,6 +160,7 @@ static void commit(struct world *w)
         m->d_tries = m->tries;
         m->d_due_us = m->due_us;
         m->d_after_fail = m->after_fail;
+        m->d_late = m->late;
         m->d_acked = m->acked;
     }
 }
@@ -228,6 +235,7 @@ static void do_send(struct world *w)
                                     .accept_us = w->now.mono_us,
                                     .retention_us = w->now.mono_us,
                                     .delayed_at_first = delay != 0,
+                                    .late = delay != 0,
                                     .due_us = w->now.mono_us + (int64_t)delay * 1000};
     commit(w); /* flushed before the answer */
     feed(w, (struct mailbox_trace_event){.kind = MAILBOX_TRACE_SENT,
@@ -270,7 +278,7 @@ static void do_recv(struct world *w)
     if (!t)
         return;
     int64_t vis = (int64_t)(50 + rng_below(&w->rng, 1500)) * 1000;
-    struct mailbox_want want = {t, vis, max, INT64_MAX, 0};
+    struct mailbox_want want = {t, vis, max, INT64_MAX, 0, false};
     bool blocked = model_blocked(w, topic);
     uint32_t n = mailbox_shard_lease(w->s, w->now, &want, got);
     uint32_t k = 0;
@@ -451,7 +459,7 @@ static void do_extend_or_release(struct world *w)
     feed(w,
          (struct mailbox_trace_event){.kind = MAILBOX_TRACE_RELEASED, .id = m->id, .attempt = m->attempt});
     m->st = M_READY;
-    m->retention_us = m->accept_us / 1000 * 1000; /* kept in whole ms */
+    m->retention_us = since(w, m);
     if (m->tries >= policy(w, m->topic)->max_attempts) {
         m->st = M_DLQ;
         feed(w, (struct mailbox_trace_event){.kind = MAILBOX_TRACE_DEAD, .id = m->id});
@@ -473,6 +481,7 @@ static void do_operator(struct world *w)
         m->tries = 0;
         m->st = delay ? M_DELAYED : M_READY;
         m->after_fail = false;
+        m->late = true;
         m->due_us = m->retention_us = w->now.mono_us + (int64_t)delay * 1000;
         feed(w, (struct mailbox_trace_event){.kind = MAILBOX_TRACE_REPROCESSED, .id = m->id});
     } else {
@@ -539,6 +548,7 @@ static void do_crash(struct world *w)
         m->attempt = m->d_attempt;
         m->tries = m->d_tries;
         m->after_fail = m->d_after_fail;
+        m->late = m->d_late;
         m->acked = m->d_acked;
         /* times are taken back from what was written in wall ms: follow the shard's reading, which the checker bounds */
         uint32_t e = mailbox_shard_find(w->s, &m->id);
@@ -556,7 +566,7 @@ static void do_crash(struct world *w)
         if (m->st == M_DELAYED)
             m->due_us = mailbox_entry_due(en);
         bool delayed = en->state == MAILBOX_DELAYED && !(en->flags & MAILBOX_F_AFTER_FAIL);
-        m->retention_us = en->state == MAILBOX_READY || delayed ? mailbox_entry_due(en) : m->accept_us;
+        m->retention_us = en->state == MAILBOX_READY || delayed ? mailbox_entry_due(en) : since(w, m);
         assert_int_equal(en->attempt, m->attempt);
     }
     for (int i = 0; i < TOPICS; i++) {

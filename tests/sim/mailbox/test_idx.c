@@ -260,7 +260,7 @@ static bool receive(struct life *s) RT_BLOCKS
     uint32_t got[16];
     if (!t)
         return true;
-    struct mailbox_want w = {t, 100000, 1 + (uint32_t)rng_below(&s->rng, 16), INT64_MAX, 0};
+    struct mailbox_want w = {t, 100000, 1 + (uint32_t)rng_below(&s->rng, 16), INT64_MAX, 0, false};
     uint32_t n = mailbox_shard_lease(s->now.shard, now_of(s), &w, got);
     if (!commit(s))
         return false;

@@ -268,7 +268,8 @@ static bool do_recv(struct sim *s, int64_t visibility_ms) RT_BLOCKS
     uint32_t got[8];
     if (!t)
         return true;
-    struct mailbox_want w = {t, visibility_ms * 1000, 1 + (uint32_t)rng_below(&s->rng, 8), INT64_MAX, 0};
+    struct mailbox_want w = {t,    visibility_ms * 1000, 1 + (uint32_t)rng_below(&s->rng, 8), INT64_MAX, 0,
+                             false};
     uint32_t n = mailbox_shard_lease(s->shard, now_of(s), &w, got);
     if (!commit(s))
         return false;

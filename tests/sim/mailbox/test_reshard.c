@@ -349,7 +349,8 @@ static void do_recv(struct sim *s, int64_t visibility_ms) RT_BLOCKS
     uint32_t got[8];
     if (!t)
         return;
-    struct mailbox_want w = {t, visibility_ms * 1000, 1 + (uint32_t)rng_below(&s->rng, 8), INT64_MAX, 0};
+    struct mailbox_want w = {t,    visibility_ms * 1000, 1 + (uint32_t)rng_below(&s->rng, 8), INT64_MAX, 0,
+                             false};
     uint32_t n = mailbox_shard_lease(p->shard, now_of(s), &w, got);
     commit(s, p);
     for (uint32_t i = 0; i < n; i++) {

@@ -136,7 +136,7 @@ static void is(struct uuid id, enum mailbox_state state, uint16_t attempt, uint8
 static uint32_t lease(int64_t visibility_us)
 {
     uint32_t got[8];
-    struct mailbox_want w = {topic(), visibility_us, 1, INT64_MAX, 0};
+    struct mailbox_want w = {topic(), visibility_us, 1, INT64_MAX, 0, false};
     return mailbox_shard_lease(s, now, &w, got);
 }
 
@@ -720,6 +720,132 @@ static void i15_a_step_of_the_wall_clock_moves_no_lease_delay_or_window(void **s
     }
 }
 
+static void what_was_delayed_or_reprocessed_has_all_its_tries_when_it_comes_back(void **state)
+{
+    (void)state;
+    struct mailbox_settled out;
+    struct mailbox_sent far;
+    struct uuid old = a_dead_letter("old");
+    assert_int_equal(send_key("far", RETENTION_MS, &far), ERR_OK); /* as far ahead as may be */
+    written();
+    pass_us((int64_t)RETENTION_MS * 1000 + SECOND);
+    assert_int_equal(mailbox_shard_reprocess(s, now, &old, 0), ERR_OK);
+    written();
+    taken(SECOND);
+    taken(SECOND);
+    is(old, MAILBOX_LEASED, 2, 1);
+    is(far.msg_id, MAILBOX_LEASED, 1, 1);
+    pass_us(
+        SECOND); /* both were accepted longer ago than a message may wait, but neither has waited so long */
+    written();
+    taken(SECOND);
+    taken(SECOND);
+    is(old, MAILBOX_LEASED, 3, 2);
+    is(far.msg_id, MAILBOX_LEASED, 2, 2);
+    assert_int_equal(nack(far.msg_id, 2, (struct mailbox_nack){.use_delay = true, .delay_ms = 50}, &out),
+                     ERR_OK);
+    assert_int_equal(mailbox_shard_release(s, now, &old, 3), ERR_OK);
+    written();
+    start_again();
+    pass_us(50000);
+    taken(SECOND);
+    taken(SECOND);
+    is(old, MAILBOX_LEASED, 4, 3);
+    is(far.msg_id, MAILBOX_LEASED, 3, 3);
+    assert_int_equal(ack(old, 4, &out), ERR_OK);
+    assert_int_equal(ack(far.msg_id, 3, &out), ERR_OK);
+    assert_int_equal(mailbox_shard_find(s, &old), 0); /* its window was over long ago */
+}
+
+/* What compaction leaves of a settled message is its key: the attempt is not among it. */
+static void an_ack_again_is_told_so_when_only_the_key_is_left(void **state)
+{
+    (void)state;
+    struct mailbox_settled out;
+    struct mailbox_rec body, r;
+    struct uuid id = sent("k");
+    taken(SECOND);
+    assert_int_equal(ack(id, 1, &out), ERR_OK);
+    written();
+    for (size_t at = 0; mailbox_rec_next(bytes_of(journal, journal_n), &at, &r) == ERR_OK;)
+        if (r.type == MAILBOX_REC_ENQ)
+            body = r;
+    mailbox_shard_scope(s, 2, 0);
+    assert_int_equal(mailbox_shard_reappend(s, now, mailbox_shard_find(s, &id), &body), ERR_OK);
+    size_t before = journal_n;
+    assert_string_equal(written(), "TD");
+    memmove(journal, journal + before, journal_n -= before); /* the rest is stripped and dropped */
+    start_again();
+    is(id, MAILBOX_DONE, 0, 0);
+    assert_int_equal(ack(id, 1, &out), ERR_OK);
+    assert_true(out.already);
+}
+
+/* ---- waiting ---- */
+
+static struct uuid last_given;
+static uint32_t given_n;
+
+static void give(void *ctx, struct mailbox_waiter *w, uint32_t i)
+{
+    (void)ctx;
+    (void)w;
+    last_given = mailbox_shard_entry(s, i)->msg_id;
+    given_n++;
+}
+
+static uint32_t served(void)
+{
+    given_n = 0;
+    uint32_t n = mailbox_shard_serve(s, now, 1000, give, NULL);
+    assert_int_equal(n, given_n);
+    written();
+    return n;
+}
+
+static void a_stream_never_holds_more_bytes_than_it_asked_for(void **state)
+{
+    (void)state;
+    struct mailbox_settled out;
+    int64_t each = (int64_t)entry(sent("k0"))->length64 * 64;
+    for (const char *const *k = (const char *const[]){"k1", "k2", "k3", "k4", NULL}; *k; k++)
+        sent(*k);
+    struct mailbox_waiter w = {.room = 64, .room_bytes = 3 * each - 1, .visibility_us = 60 * SECOND};
+    assert_int_equal(mailbox_shard_stream_open(s, &w), ERR_OK);
+    mailbox_shard_wait(s, topic(), &w);
+    assert_int_equal(served(), 2); /* the third does not fit */
+    assert_int_equal(ack(last_given, 1, &out), ERR_OK);
+    assert_int_equal(served(), 1);
+    mailbox_shard_leave(s, &w);
+
+    struct mailbox_waiter small = {.room = 64, .room_bytes = 1, .visibility_us = 60 * SECOND};
+    assert_int_equal(mailbox_shard_stream_open(s, &small), ERR_OK);
+    mailbox_shard_wait(s, topic(), &small);
+    assert_int_equal(served(), 1); /* alone, the first always fits */
+    assert_int_equal(served(), 0);
+    assert_int_equal(ack(last_given, 1, &out), ERR_OK);
+    assert_int_equal(served(), 1);
+    mailbox_shard_leave(s, &small);
+}
+
+static void a_receive_that_waited_gets_no_more_bytes_than_it_asked_for(void **state)
+{
+    (void)state;
+    int64_t each = (int64_t)entry(sent("k0"))->length64 * 64;
+    taken(60 * SECOND);
+    struct mailbox_waiter first = {.room = 64, .room_bytes = each + 1, .visibility_us = 60 * SECOND},
+                          second = {.room = 64, .room_bytes = 1, .visibility_us = 60 * SECOND};
+    mailbox_shard_wait(s, topic(), &first);
+    mailbox_shard_wait(s, topic(), &second);
+    for (const char *const *k = (const char *const[]){"k1", "k2", "k3", NULL}; *k; k++)
+        sent(*k);
+    assert_int_equal(served(), 2);
+    assert_int_equal(first.given, 1);
+    assert_int_equal(second.given, 1);
+    mailbox_shard_leave(s, &first);
+    mailbox_shard_leave(s, &second);
+}
+
 int main(void)
 {
 #define EACH(f) cmocka_unit_test_setup_teardown(f, begin, end)
@@ -752,6 +878,10 @@ int main(void)
         EACH(an_ordered_topic_waits_for_what_is_out_and_for_what_failed),
         EACH(what_came_back_goes_before_what_was_never_out),
         EACH(i15_a_step_of_the_wall_clock_moves_no_lease_delay_or_window),
+        EACH(what_was_delayed_or_reprocessed_has_all_its_tries_when_it_comes_back),
+        EACH(an_ack_again_is_told_so_when_only_the_key_is_left),
+        EACH(a_stream_never_holds_more_bytes_than_it_asked_for),
+        EACH(a_receive_that_waited_gets_no_more_bytes_than_it_asked_for),
     };
 #undef EACH
     return cmocka_run_group_tests(tests, NULL, NULL);
