@@ -141,14 +141,15 @@ struct mailbox_dlq {
     struct uuid after;
     bool has_after;
     uint32_t limit;
-    uint8_t cause;      /* 0 = any */
-    struct str reason;  /* substring; empty = any */
+    uint8_t cause;                   /* 0 = any */
+    char reason[MAILBOX_REASON_MAX]; /* substring; empty = any */
+    size_t reason_len;
     uint64_t before_ms; /* 0 = any */
     struct mailbox_dead *got;
     uint32_t n;
     uint64_t count;
     bool found, more;
-    /* reprocess and purge: ids in, results out */
+    /* reprocess and purge: ids in, results out; a page: those of them that match */
     const struct uuid *ids;
     uint32_t ids_n, moved;
     uint64_t delay_ms;

@@ -20,6 +20,7 @@ enum mailbox_run_state { MAILBOX_RUN_RUNNING, MAILBOX_RUN_DONE, MAILBOX_RUN_CANC
 struct mailbox_run_found {
     struct uuid job;
     uint32_t matched;
+    enum err err; /* why there is no run */
 };
 
 struct mailbox_operator {

@@ -9,7 +9,7 @@
 #include "services/mailbox/api/routes.h"
 #include "services/mailbox/operator.h"
 
-enum { IDS_MAX = 1000, BODY_MAX = 8 << 20 };
+enum { IDS_MAX = 1000, PURGE_ROUND = 10000, BODY_MAX = 8 << 20 };
 
 struct operator_dto {
     struct str topic, cause, reason, before;
@@ -65,6 +65,13 @@ static struct mailbox_operator *operator_new(struct mailbox_call *c, enum mailbo
     return op;
 }
 
+static void refuse_operator(struct mailbox_call *c, enum err e)
+{
+    mailbox_call_refuse(c, e == ERR_DRAINING ? ERR_BUSY : e,
+                        e == ERR_DRAINING ? MAILBOX_WHY_DRAINING : MAILBOX_WHY_NONE,
+                        e == ERR_NOT_FOUND ? "no such topic" : NULL);
+}
+
 static void finish(struct mailbox_call *c)
 {
     struct mailbox_operator *op = c->more;
@@ -74,9 +81,7 @@ static void finish(struct mailbox_call *c)
         mailbox_call_refuse_details(c, op->err, "links before first_available are no longer kept",
                                     buf_bytes(&op->body));
     else
-        mailbox_call_refuse(c, op->err == ERR_DRAINING ? ERR_BUSY : op->err,
-                            op->err == ERR_DRAINING ? MAILBOX_WHY_DRAINING : MAILBOX_WHY_NONE,
-                            op->err == ERR_NOT_FOUND ? "no such topic" : NULL);
+        refuse_operator(c, op->err);
     operator_free(op);
 }
 
@@ -161,6 +166,7 @@ static const char *fill(struct mailbox_operator *op, const struct operator_dto *
         memcpy(op->reason, d->reason.p, d->reason.n);
     op->reason_len = d->has_reason ? d->reason.n : 0;
     op->limit = (uint32_t)d->limit;
+    op->all = d->all;
     op->rate = (uint32_t)d->rate;
     op->delay_ms = d->delay_ms;
     if (!d->has_ids)
@@ -180,7 +186,7 @@ static struct mailbox_operator *read_operator(struct mailbox_call *c, struct net
                                               const struct json_field *fields,
                                               enum mailbox_operator_kind kind)
 {
-    struct operator_dto d = {.limit = kind == MAILBOX_OPERATOR_PURGE ? 100000 : 1000, .rate = 100};
+    struct operator_dto d = {.limit = kind == MAILBOX_OPERATOR_PURGE ? PURGE_ROUND : 1000, .rate = 100};
     struct json_error why;
     enum err e = json_read_dto(net_req_body(rq), fields, &d, net_req_arena(rq), &why);
     if (e != ERR_OK) {
@@ -216,32 +222,39 @@ void mailbox_post_purge(struct net_req *rq, void *ctx)
 
 /* ---- runs ---- */
 
-/* Puts the run into the table; the oldest finished one beyond 256 leaves and is returned to be freed. */
-static struct mailbox_operator *remember(struct mailbox *mb, struct mailbox_operator *op)
+/* Puts the run into the table; the oldest finished one beyond 256 leaves, to be freed. False: all of them are running. */
+static bool remember(struct mailbox *mb, struct mailbox_operator *op, struct mailbox_operator **out_gone)
 {
-    struct mailbox_operator *gone = NULL;
+    struct mailbox_operator **oldest = NULL;
+    *out_gone = NULL;
     rt_lock_take(&mb->jobs.lock);
-    op->next = mb->jobs.list;
-    mb->jobs.list = op;
-    if (++mb->jobs.n > MAILBOX_JOBS_KEPT) {
-        struct mailbox_operator **oldest = NULL;
+    if (mb->jobs.n >= MAILBOX_JOBS_KEPT)
         for (struct mailbox_operator **l = &mb->jobs.list; *l; l = &(*l)->next)
             if ((*l)->state != MAILBOX_RUN_RUNNING)
                 oldest = l;
-        if (oldest) {
-            gone = *oldest;
-            *oldest = gone->next;
-            mb->jobs.n--;
-        }
+    bool room = mb->jobs.n < MAILBOX_JOBS_KEPT || oldest;
+    if (oldest) {
+        *out_gone = *oldest;
+        *oldest = (*oldest)->next;
+        mb->jobs.n--;
+    }
+    if (room) {
+        op->next = mb->jobs.list;
+        mb->jobs.list = op;
+        mb->jobs.n++;
     }
     rt_lock_release(&mb->jobs.lock);
-    return gone;
+    return room;
 }
 
 static void finish_run(struct mailbox_call *c)
 {
     const struct mailbox_run_found *f = c->more;
     char id[UUID_CHARS], json[96];
+    if (f->err != ERR_OK) {
+        refuse_operator(c, f->err);
+        return;
+    }
     uuid_format(&f->job, id);
     int n = snprintf(json, sizeof json, "{\"job\":\"%s\",\"matched\":%u}", id, f->matched);
     mailbox_call_reply(c, 202, bytes_of(json, (size_t)n));
@@ -266,9 +279,15 @@ void mailbox_post_reprocess(struct net_req *rq, void *ctx)
     op->call = c;
     c->more = found;
     c->finish = finish_run;
-    struct mailbox_operator *gone = remember(mb, op);
+    struct mailbox_operator *gone;
+    bool room = remember(mb, op, &gone);
     if (gone)
         operator_free(gone);
+    if (!room) {
+        operator_free(op);
+        mailbox_call_refuse(c, ERR_BUSY, MAILBOX_WHY_REPROC, NULL);
+        return;
+    }
     if (rt_chan_try_send(mb->reproc, op) != ERR_OK) {
         rt_lock_take(&mb->jobs.lock);
         op->state = MAILBOX_RUN_FAILED;

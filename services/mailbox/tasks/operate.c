@@ -12,9 +12,8 @@ static bool dead_matches(const struct mailbox_shard *s, uint32_t i, const struct
         return false;
     if (q->cause && (!last || last->cause != q->cause))
         return false;
-    if (q->reason.n)
-        return last && last->reason_len >= q->reason.n &&
-               memmem(last->reason, last->reason_len, q->reason.p, q->reason.n);
+    if (q->reason_len)
+        return last && memmem(last->reason, last->reason_len, q->reason, q->reason_len);
     return true;
 }
 
@@ -27,6 +26,28 @@ static struct mailbox_failures *copy_history(const struct mailbox_failures *h)
     return c;
 }
 
+static void list_dead(const struct mailbox_shard *s, uint32_t i, struct mailbox_dlq *q)
+{
+    const struct mailbox_entry *e = mailbox_shard_entry(s, i);
+    q->got[q->n++] = (struct mailbox_dead){.id = e->msg_id,
+                                           .topic_seq = e->topic_seq,
+                                           .moved_ms = (uint64_t)mailbox_entry_due(e),
+                                           .segment = e->segment,
+                                           .offset8 = e->offset8,
+                                           .length64 = e->length64,
+                                           .attempt = e->attempt,
+                                           .history = copy_history(mailbox_history_get(&s->history, i))};
+}
+
+/* A dead letter of this topic, or 0: an id says which shard, a capability which topic, and what is another topic's is as good as not there. */
+static uint32_t find_dead(const struct mailbox_shard *s, const struct mailbox_topic *t,
+                          const struct uuid *id)
+{
+    uint32_t i = mailbox_shard_find(s, id);
+    return i && mailbox_shard_entry(s, i)->state == MAILBOX_DLQ && mailbox_shard_topic_of(s, i) == t ? i
+                                                                                                     : 0;
+}
+
 static void dlq_page(struct mailbox_lane *l, struct mailbox_dlq *q)
 {
     struct mailbox_shard *s = &l->shard;
@@ -35,39 +56,33 @@ static void dlq_page(struct mailbox_lane *l, struct mailbox_dlq *q)
         return;
     q->found = true;
     q->count = t->count[MAILBOX_DLQ];
-    uint32_t i = t->dlq_head, after = q->has_after ? mailbox_shard_find(s, &q->after) : 0;
-    if (after && mailbox_shard_entry(s, after)->state == MAILBOX_DLQ &&
-        mailbox_shard_topic_of(s, after) == t)
-        i = mailbox_shard_entry(s, after)->right;
-    for (; i; i = mailbox_shard_entry(s, i)->right) {
-        const struct mailbox_entry *e = mailbox_shard_entry(s, i);
+    for (uint32_t k = 0; k < q->ids_n && q->n < q->limit; k++) {
+        uint32_t i = find_dead(s, t, &q->ids[k]);
+        if (i && dead_matches(s, i, q))
+            list_dead(s, i, q);
+    }
+    if (q->ids_n)
+        return;
+    uint32_t after = q->has_after ? find_dead(s, t, &q->after) : 0;
+    for (uint32_t i = after ? mailbox_shard_entry(s, after)->right : t->dlq_head; i;
+         i = mailbox_shard_entry(s, i)->right) {
         if (!dead_matches(s, i, q))
             continue;
         if (q->n == q->limit) {
             q->more = true;
             return;
         }
-        q->got[q->n++] =
-            (struct mailbox_dead){.id = e->msg_id,
-                                  .topic_seq = e->topic_seq,
-                                  .moved_ms = (uint64_t)mailbox_entry_due(e),
-                                  .segment = e->segment,
-                                  .offset8 = e->offset8,
-                                  .length64 = e->length64,
-                                  .attempt = e->attempt,
-                                  .history = copy_history(mailbox_history_get(&s->history, i))};
+        list_dead(s, i, q);
     }
 }
 
-/* An id says which shard, a capability which topic: what is another topic's is as good as not there. */
 static void move_dead(struct mailbox_lane *l, struct mailbox_now now, enum mailbox_job_kind kind,
                       struct mailbox_dlq *q)
 {
     struct mailbox_shard *s = &l->shard;
     const struct mailbox_topic *t = mailbox_topics_find(&s->topics, &q->topic_hash, q->topic);
     for (uint32_t k = 0; k < q->ids_n; k++) {
-        uint32_t i = mailbox_shard_find(s, &q->ids[k]);
-        if (!i || mailbox_shard_topic_of(s, i) != t)
+        if (!find_dead(s, t, &q->ids[k]))
             continue;
         enum err e = kind == MAILBOX_JOB_PURGE ? mailbox_shard_purge(s, now, &q->ids[k])
                                                : mailbox_shard_reprocess(s, now, &q->ids[k], q->delay_ms);

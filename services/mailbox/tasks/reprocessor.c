@@ -13,68 +13,157 @@
 #include "rt/oneshot.h"
 #include "services/mailbox/operator.h"
 
-enum { IDS_PER_JOB = 32, PAGE = 1000, STEP_MS = 10, ANSWER_MS = 10000 };
+enum {
+    IDS_PER_JOB = 32,
+    PAGE = 1000,
+    STEP_MS = 10,
+    ANSWER_MS = 10000,
+    LOOK_MS = 1000,
+    LIST_BYTES = 4 << 20
+};
 
 /* ---- asking the worker ---- */
 
+/* One question with all it refers to: when nobody waits for the answer any more, whoever answers it frees it. */
 struct ask {
     struct mailbox_job job;
     struct rt_oneshot answer;
+    char topic[MAILBOX_TOPIC_MAX];
+    struct mailbox_dlq dlq;
+    struct mailbox_topics_query topics;
+    struct mailbox_topic_info info;
+    struct mailbox_dead *room;
+    struct uuid *ids;
 };
+
+static void ask_free(struct ask *a)
+{
+    if (!a)
+        return;
+    for (uint32_t i = 0; a->room && i < a->dlq.n; i++)
+        free(a->room[i].history);
+    free(a->room);
+    free(a->ids);
+    free(a);
+}
+
+static struct ask *ask_new(const struct mailbox_operator *op, enum mailbox_job_kind kind, uint32_t room,
+                           const struct uuid *ids, uint32_t ids_n)
+{
+    struct ask *a = calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    a->job.kind = kind;
+    a->room = room ? calloc(room, sizeof *a->room) : NULL;
+    a->ids = ids_n ? malloc(ids_n * sizeof *ids) : NULL;
+    if ((room && !a->room) || (ids_n && !a->ids)) {
+        ask_free(a);
+        return NULL;
+    }
+    memcpy(a->topic, op->topic, op->topic_len);
+    if (ids_n)
+        memcpy(a->ids, ids, ids_n * sizeof *ids);
+    struct str topic = str_of(a->topic, op->topic_len);
+    a->topics = (struct mailbox_topics_query){
+        .exact = topic, .exact_hash = op->topic_hash, .limit = 1, .got = &a->info};
+    a->dlq = (struct mailbox_dlq){.topic = topic,
+                                  .topic_hash = op->topic_hash,
+                                  .after = op->after,
+                                  .has_after = op->has_after,
+                                  .limit = room,
+                                  .cause = op->cause,
+                                  .reason_len = op->reason_len,
+                                  .before_ms = op->before_ms,
+                                  .got = a->room,
+                                  .ids = a->ids,
+                                  .ids_n = ids_n,
+                                  .delay_ms = op->delay_ms};
+    memcpy(a->dlq.reason, op->reason, op->reason_len);
+    if (kind == MAILBOX_JOB_TOPICS)
+        a->job.topics = &a->topics;
+    else
+        a->job.dlq = &a->dlq;
+    return a;
+}
 
 static void answered(struct mailbox_job *j)
 {
     struct ask *a = j->arg;
     if (rt_oneshot_send(&a->answer, j) != ERR_OK)
-        return; /* nobody waits any more; the asker left the memory to us, and the process is ending */
+        ask_free(a);
 }
 
-/* Sends the job to the topic's shard and waits; Busy is met with full jitter. */
-static enum err ask_once(struct ask *a, struct mailbox_operator *op, struct rt_task *self,
-                         struct rng *rng) RT_BLOCKS
+/* Into the queue of the topic's shard; Busy is met with full jitter. */
+static enum err enter(struct ask *a, struct mailbox_operator *op, struct deadline by, struct rt_task *self,
+                      struct rng *rng) RT_BLOCKS
 {
     struct mailbox *mb = op->lane->mb;
     enum mailbox_why why;
-    int64_t most = 5;
+    for (int64_t most = 5;; most = most < 500 ? most * 2 : 500) {
+        a->job.lane = op->lane = mailbox_lane_of(mb, mailbox_bucket(&op->topic_hash));
+        enum err e = mailbox_submit(&a->job, true, &why);
+        if (e == ERR_OK)
+            return ERR_OK;
+        if (why == MAILBOX_WHY_DRAINING)
+            return ERR_DRAINING;
+        if (why == MAILBOX_WHY_ELSEWHERE)
+            return ERR_NOT_OWNER;
+        if (deadline_left_ms(by) <= 0)
+            return ERR_TIMEOUT;
+        obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_backoff_retries],
+                                       a->job.kind == MAILBOX_JOB_PURGE ? "purge" : "reprocess"));
+        if (rt_task_sleep(self, deadline_in_ms((int64_t)rng_below(rng, (uint64_t)most + 1))) != ERR_OK)
+            return ERR_DRAINING;
+        rt_task_beat(self);
+    }
+}
+
+/*
+ * Asks once. ERR_TIMEOUT: the shard does not answer, it hangs in a write perhaps, and the others' operators wait behind this one; the
+ * question is left to it. ERR_OK or an error of the shard's: the question is ours again. *kept tells which.
+ */
+static enum err ask_once(struct ask *a, struct mailbox_operator *op, struct rt_task *self, struct rng *rng,
+                         bool *kept) RT_BLOCKS
+{
+    struct deadline by = deadline_in_ms(ANSWER_MS);
     void *value;
+    *kept = true;
     rt_oneshot_init(&a->answer);
     a->job.magic = MAILBOX_JOB_MAGIC;
     a->job.done = answered;
     a->job.arg = a;
     a->job.err = ERR_OK;
-    a->job.lane = op->lane = mailbox_lane_of(mb, mailbox_bucket(&op->topic_hash));
-    while (mailbox_submit(&a->job, true, &why) != ERR_OK) {
-        if (why == MAILBOX_WHY_DRAINING)
-            return ERR_DRAINING;
-        if (why == MAILBOX_WHY_ELSEWHERE)
-            return ERR_NOT_OWNER;
-        obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_backoff_retries],
-                                       a->job.kind == MAILBOX_JOB_PURGE ? "purge" : "reprocess"));
-        if (rt_task_sleep(self, deadline_in_ms((int64_t)rng_below(rng, (uint64_t)most + 1))) != ERR_OK)
-            return ERR_DRAINING;
-        most = most < 500 ? most * 2 : 500;
-        a->job.lane = op->lane = mailbox_lane_of(mb, mailbox_bucket(&op->topic_hash));
-    }
-    for (;;) {
-        enum err e = rt_oneshot_recv(&a->answer, deadline_in_ms(ANSWER_MS), &value);
-        if (e == ERR_OK)
-            break;
+    enum err e = enter(a, op, by, self, rng);
+    if (e != ERR_OK)
+        return e;
+    do {
+        e = rt_oneshot_recv(&a->answer, deadline_in_ms(LOOK_MS), &value);
         rt_task_beat(self);
-        if (e == ERR_CANCELED)
-            return e;
+    } while (e == ERR_TIMEOUT && deadline_left_ms(by) > 0);
+    if (e != ERR_OK && !rt_oneshot_abandon(&a->answer, &value)) {
+        *kept = false;
+        return e;
     }
     rt_oneshot_fini(&a->answer);
     return a->job.err;
 }
 
-/* A job that met the number of shards changing is sent again, to where the topic is then. */
+/*
+ * A job that met the number of shards changing is sent again, to where the topic is then. NULL for no memory is fine; after an error
+ * the question is gone.
+ */
 static enum err ask(struct ask *a, struct mailbox_operator *op, struct rt_task *self,
                     struct rng *rng) RT_BLOCKS
 {
-    enum err e;
+    enum err e = a ? ERR_OK : ERR_NO_MEMORY;
+    bool kept = true;
+    if (!a)
+        return e;
     do {
-        e = ask_once(a, op, self, rng);
-    } while (e == ERR_BUSY && a->job.why == MAILBOX_WHY_REBALANCING);
+        e = ask_once(a, op, self, rng, &kept);
+    } while (kept && e == ERR_BUSY && a->job.why == MAILBOX_WHY_REBALANCING);
+    if (e != ERR_OK && kept)
+        ask_free(a);
     return e;
 }
 
@@ -160,63 +249,34 @@ static void put_dead(struct json_w *w, struct mailbox_operator *op, const struct
     json_obj_end(w);
 }
 
-static void fill_query(const struct mailbox_operator *op, struct mailbox_dlq *q, struct mailbox_dead *room,
-                       uint32_t limit)
-{
-    *q = (struct mailbox_dlq){.topic = str_of(op->topic, op->topic_len),
-                              .topic_hash = op->topic_hash,
-                              .after = op->after,
-                              .has_after = op->has_after,
-                              .limit = limit,
-                              .cause = op->cause,
-                              .reason = str_of(op->reason, op->reason_len),
-                              .before_ms = op->before_ms,
-                              .got = room};
-}
-
-static enum err page(struct mailbox_operator *op, struct mailbox_dlq *q, struct rt_task *self,
-                     struct rng *rng) RT_BLOCKS
-{
-    struct ask *a = calloc(1, sizeof *a); /* on the heap: an answer may come after we had to give up */
-    if (!a)
-        return ERR_NO_MEMORY;
-    a->job.kind = MAILBOX_JOB_DLQ_PAGE;
-    a->job.dlq = q;
-    enum err e = ask(a, op, self, rng);
-    if (e != ERR_CANCELED)
-        free(a);
-    return e;
-}
-
+/* The page ends early when what is in it weighs enough for one answer. */
 static void list(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
 {
-    struct mailbox_dead *room = calloc(op->limit, sizeof *room);
     uint8_t *buffer = malloc(MAILBOX_REC_BYTES_MAX);
-    struct mailbox_dlq q;
-    struct json_w w;
-    fill_query(op, &q, room, op->limit);
-    op->err = room && buffer ? page(op, &q, self, rng) : ERR_NO_MEMORY;
+    struct ask *a = buffer ? ask_new(op, MAILBOX_JOB_DLQ_PAGE, op->limit, NULL, 0) : NULL;
+    op->err = ask(a, op, self, rng);
     if (op->err == ERR_OK) {
+        const struct mailbox_dlq *q = &a->dlq;
+        struct json_w w;
+        uint32_t n = 0;
         json_w_init(&w, &op->body);
         json_obj_begin(&w);
-        json_put_str(&w, "topic", q.topic);
-        json_put_u64(&w, "count", q.count);
+        json_put_str(&w, "topic", q->topic);
+        json_put_u64(&w, "count", q->count);
         json_key(&w, "entries");
         json_arr_begin(&w);
-        for (uint32_t i = 0; i < q.n; i++)
-            put_dead(&w, op, &q.got[i], buffer);
+        while (n < q->n && op->body.n < LIST_BYTES)
+            put_dead(&w, op, &q->got[n++], buffer);
         json_arr_end(&w);
-        if (q.more) {
+        if (q->more || n < q->n) {
             json_key(&w, "next");
-            json_uuid(&w, &q.got[q.n - 1].id);
+            json_uuid(&w, &q->got[n - 1].id);
         }
         json_obj_end(&w);
         if (op->body.err != ERR_OK)
             op->err = ERR_TOO_LARGE;
+        ask_free(a);
     }
-    for (uint32_t i = 0; room && i < q.n; i++)
-        free(room[i].history);
-    free(room);
     free(buffer);
 }
 
@@ -225,85 +285,92 @@ static void list(struct mailbox_operator *op, struct rt_task *self, struct rng *
 static enum err move(struct mailbox_operator *op, enum mailbox_job_kind kind, const struct uuid *ids,
                      uint32_t n, uint32_t *out_moved, struct rt_task *self, struct rng *rng) RT_BLOCKS
 {
-    struct ask *a = calloc(1, sizeof *a);
-    struct mailbox_dlq *q = calloc(1, sizeof *q);
-    if (!a || !q) {
-        free(a);
-        free(q);
-        return ERR_NO_MEMORY;
-    }
-    q->topic = str_of(op->topic, op->topic_len);
-    q->topic_hash = op->topic_hash;
-    q->ids = ids;
-    q->ids_n = n;
-    q->delay_ms = op->delay_ms;
-    a->job.kind = kind;
-    a->job.dlq = q;
+    struct ask *a = ask_new(op, kind, 0, ids, n);
     enum err e = ask(a, op, self, rng);
-    if (e == ERR_CANCELED)
+    if (e != ERR_OK)
         return e;
-    *out_moved += q->moved;
-    free(a);
-    free(q);
-    return e;
+    *out_moved += a->dlq.moved;
+    ask_free(a);
+    return ERR_OK;
 }
 
-/* The ids the selection names: given ones, or pages until the limit. */
+/* The ids the selection names: those of the given ones that fit it, or pages until the limit. */
 static enum err select_ids(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
 {
-    struct mailbox_dead *room = calloc(PAGE, sizeof *room);
-    struct mailbox_dlq q;
-    enum err e = room ? ERR_OK : ERR_NO_MEMORY;
-    if (op->ids) {
-        free(room);
-        return ERR_OK;
-    }
-    op->ids = calloc(op->limit, sizeof *op->ids);
-    if (!op->ids)
-        e = ERR_NO_MEMORY;
-    while (e == ERR_OK && op->ids_n < op->limit) {
-        uint32_t want = op->limit - op->ids_n < PAGE ? op->limit - op->ids_n : PAGE;
-        fill_query(op, &q, room, want);
-        e = page(op, &q, self, rng);
-        for (uint32_t i = 0; e == ERR_OK && i < q.n; i++) {
-            op->ids[op->ids_n++] = q.got[i].id;
-            free(q.got[i].history);
-        }
-        if (e != ERR_OK || !q.more || q.n == 0)
+    const struct uuid *given = op->ids;
+    uint32_t given_n = op->ids_n;
+    struct uuid *ids = calloc(op->limit, sizeof *ids);
+    enum err e = ids ? ERR_OK : ERR_NO_MEMORY;
+    bool more = true;
+    uint32_t n = 0;
+    while (e == ERR_OK && more && n < op->limit) {
+        uint32_t want = op->limit - n < PAGE ? op->limit - n : PAGE;
+        struct ask *a = ask_new(op, MAILBOX_JOB_DLQ_PAGE, want, given, given_n);
+        if ((e = ask(a, op, self, rng)) != ERR_OK)
             break;
-        op->after = q.got[q.n - 1].id;
-        op->has_after = true;
+        for (uint32_t i = 0; i < a->dlq.n; i++)
+            ids[n++] = a->dlq.got[i].id;
+        more = a->dlq.more;
+        op->has_after = more;
+        if (more)
+            op->after = ids[n - 1];
+        ask_free(a);
     }
-    free(room);
+    free(op->ids);
+    op->ids = ids;
+    op->ids_n = n;
     return e;
 }
 
+static enum err purge_selected(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    enum err e = ERR_OK;
+    for (uint32_t i = 0; e == ERR_OK && i < op->ids_n; i += IDS_PER_JOB) {
+        uint32_t n = op->ids_n - i < IDS_PER_JOB ? op->ids_n - i : IDS_PER_JOB;
+        e = move(op, MAILBOX_JOB_PURGE, op->ids + i, n, &op->purged, self, rng);
+    }
+    return e;
+}
+
+/* All means all, however many: page by page, until one finds nothing more. */
 static void purge(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
 {
-    op->err = select_ids(op, self, rng);
-    for (uint32_t i = 0; op->err == ERR_OK && i < op->ids_n; i += IDS_PER_JOB) {
-        uint32_t n = op->ids_n - i < IDS_PER_JOB ? op->ids_n - i : IDS_PER_JOB;
-        op->err = move(op, MAILBOX_JOB_PURGE, op->ids + i, n, &op->purged, self, rng);
-        rt_task_beat(self);
-    }
+    uint32_t before;
+    do {
+        before = op->purged;
+        if (op->all) {
+            free(op->ids);
+            op->ids = NULL;
+            op->ids_n = 0;
+            op->has_after = false;
+        }
+        op->err = select_ids(op, self, rng);
+        if (op->err == ERR_OK)
+            op->err = purge_selected(op, self, rng);
+    } while (op->err == ERR_OK && op->all && op->purged > before);
     if (op->err == ERR_OK)
         buf_printf(&op->body, "{\"purged\":%u}", op->purged);
     obs_log(svc_log(op->lane->mb->svc), OBS_INFO, "dlq.purge", OBS_U64("purged", op->purged),
             OBS_STR("kid", op->kid), OBS_END);
 }
 
+/* A run that is no longer running may be forgotten, and freed, by the next one that is asked for: nobody looks at it after this. */
 static void set_state(struct mailbox *mb, struct mailbox_operator *op, enum mailbox_run_state state)
 {
+    struct mailbox_event ev = {.kind = MAILBOX_EV_REPROCESS_DONE, .msg_id = op->job};
+    ev.topic_len = (uint8_t)(op->topic_len < 255 ? op->topic_len : 255);
+    memcpy(ev.topic, op->topic, ev.topic_len);
+    uint16_t shard = op->lane->no;
+    uint32_t moved = op->moved, skipped = op->skipped;
+    char kid[sizeof op->kid];
+    memcpy(kid, op->kid, sizeof kid);
     rt_lock_take(&mb->jobs.lock);
     op->state = state;
     op->finished_ms = (uint64_t)clock_wall_ms(mb->clock);
     rt_lock_release(&mb->jobs.lock);
-    struct mailbox_event ev = {.kind = MAILBOX_EV_REPROCESS_DONE, .msg_id = op->job};
-    ev.topic_len = (uint8_t)(op->topic_len < 255 ? op->topic_len : 255);
-    memcpy(ev.topic, op->topic, ev.topic_len);
-    mailbox_tell(mb, op->lane->no, &ev);
-    obs_log(svc_log(mb->svc), OBS_INFO, "dlq.reprocess", OBS_U64("moved", op->moved),
-            OBS_U64("skipped", op->skipped), OBS_STR("kid", op->kid), OBS_END);
+    mailbox_tell(mb, shard, &ev);
+    obs_log(svc_log(mb->svc), OBS_INFO, "dlq.reprocess", OBS_U64("moved", moved),
+            OBS_U64("skipped", skipped), OBS_STR("kid", kid), OBS_END);
 }
 
 /* One step of a run; true while it is not finished. */
@@ -405,24 +472,14 @@ static enum err walk_frame(void *ctx, const struct store_frame *f, struct store_
 static enum err topic_info(struct mailbox_operator *op, struct mailbox_topic_info *info,
                            struct rt_task *self, struct rng *rng) RT_BLOCKS
 {
-    struct ask *a = calloc(1, sizeof *a);
-    struct mailbox_topics_query *q = calloc(1, sizeof *q);
-    if (!a || !q) {
-        free(a);
-        free(q);
-        return ERR_NO_MEMORY;
-    }
-    *q = (struct mailbox_topics_query){
-        .exact = str_of(op->topic, op->topic_len), .exact_hash = op->topic_hash, .limit = 1, .got = info};
-    a->job.kind = MAILBOX_JOB_TOPICS;
-    a->job.topics = q;
+    struct ask *a = ask_new(op, MAILBOX_JOB_TOPICS, 0, NULL, 0);
     enum err e = ask(a, op, self, rng);
-    if (e == ERR_CANCELED)
+    if (e != ERR_OK)
         return e;
-    if (e == ERR_OK && q->n == 0)
+    *info = a->info;
+    if (a->topics.n == 0)
         e = ERR_NOT_FOUND;
-    free(a);
-    free(q);
+    ask_free(a);
     return e;
 }
 
@@ -497,6 +554,25 @@ static void finish(struct mailbox_operator *op)
     net_loop_post(c->loop, &c->msg);
 }
 
+/* What matches is known before it is answered; a shard that cannot say ends the run, and the caller learns why. */
+static void begin_run(struct mailbox *mb, struct mailbox_operator *op, struct rt_task *self,
+                      struct rng *rng) RT_BLOCKS
+{
+    enum err e = select_ids(op, self, rng);
+    rt_lock_take(&mb->jobs.lock);
+    op->matched = op->ids_n;
+    rt_lock_release(&mb->jobs.lock);
+    op->found->matched = op->ids_n;
+    op->found->err = e;
+    finish(op);
+    if (e != ERR_OK) {
+        set_state(mb, op, MAILBOX_RUN_FAILED);
+        return;
+    }
+    op->run_next = mb->runs;
+    mb->runs = op;
+}
+
 enum err mailbox_reprocessor_run(struct rt_task *self, void *arg)
 {
     struct mailbox *mb = arg;
@@ -511,29 +587,20 @@ enum err mailbox_reprocessor_run(struct rt_task *self, void *arg)
         if (e == ERR_OK) {
             struct mailbox_operator *op = item;
             if (op->kind == MAILBOX_OPERATOR_LIST)
-                list(op, self, &rng);
+                list(op, self, &rng), finish(op);
             else if (op->kind == MAILBOX_OPERATOR_PURGE)
-                purge(op, self, &rng);
+                purge(op, self, &rng), finish(op);
             else if (op->kind == MAILBOX_OPERATOR_CHAIN)
-                chain(op, self, &rng);
-            else {
-                op->err = select_ids(op, self, &rng);
-                rt_lock_take(&mb->jobs.lock);
-                op->matched = op->ids_n;
-                rt_lock_release(&mb->jobs.lock);
-                op->found->matched = op->ids_n;
-                op->run_next = mb->runs;
-                mb->runs = op;
-            }
-            if (op->call)
-                finish(op);
+                chain(op, self, &rng), finish(op);
+            else
+                begin_run(mb, op, self, &rng);
         }
         for (struct mailbox_operator **link = &mb->runs; *link;) {
-            struct mailbox_operator *op = *link;
+            struct mailbox_operator *op = *link, *next = op->run_next;
             if (step(mb, op, self, &rng))
                 link = &op->run_next;
             else
-                *link = op->run_next;
+                *link = next;
         }
     }
     return ERR_OK;

@@ -259,6 +259,55 @@ static void a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_an
     rig_close(&r);
 }
 
+/* The reprocessor serves the operators of all shards: one that does not answer gets its ten seconds, and the others go on. */
+RT_BLOCKS
+static void an_operator_of_a_shard_that_hangs_holds_the_others_up_for_ten_seconds_at_most(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {
+        "bind=127.0.0.1:0",           "ready_shards=2",    "uds=", "http.threads=1",
+        "storage.segment_bytes=4MiB", "request_timeout=3s"};
+    static struct raw_conn late, hung;
+    struct rig r;
+    struct raw_response a;
+    char body[256], text[8192], why[32];
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    struct mailbox *mb = svc_state(r.s);
+    assert_int_equal(try_send(&r, 0, "before", why), 200);
+    assert_int_equal(try_send(&r, 1, "before", why), 200);
+    raw_connect(&late, (uint16_t)svc_port(r.s));
+    raw_connect(&hung, (uint16_t)svc_port(r.s));
+    move_gate(true);
+    send_body(r.topic[0], "late", body);
+    request(&r, "/v1/send", body, text, sizeof text);
+    raw_puts(&late, text);
+    AWAIT(atomic_load(&mb->lanes[0].busy_since_ns) != 0);
+    snprintf(body, sizeof body, "{\"topic\":\"%s\",\"all\":true}", r.topic[0]);
+    request(&r, "/v1/dlq/purge", body, text, sizeof text);
+    raw_puts(&hung, text);
+    AWAIT(atomic_load(&mb->lanes[0].jobs) >= 2); /* it waits for the shard */
+    snprintf(body, sizeof body, "{\"topic\":\"%s\",\"all\":true}", r.topic[1]);
+    request(&r, "/v1/dlq/purge", body, text, sizeof text);
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    int status;
+    do {
+        raw_once((uint16_t)svc_port(r.s), text, &a);
+        status = a.status;
+        raw_free(&a);
+    } while (status != 200 && !deadline_passed(by));
+    assert_int_equal(status, 200);
+    assert_true(atomic_load(&mb->lanes[0].busy_since_ns) != 0); /* it still hangs */
+    move_gate(false);
+    raw_read(&late, false, &a);
+    raw_free(&a);
+    raw_close(&late);
+    raw_read(&hung, false, &a);
+    assert_int_equal(a.status, 503);
+    raw_free(&a);
+    raw_close(&hung);
+    rig_close(&r);
+}
+
 /* The scanner goes on telling a shard that something is due; one tick is enough, what comes after it meets a full queue. */
 RT_BLOCKS
 static void a_tick_that_finds_its_queue_full_is_counted_and_costs_nothing(void **state)
@@ -585,6 +634,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_and_closes),
+        cmocka_unit_test(an_operator_of_a_shard_that_hangs_holds_the_others_up_for_ten_seconds_at_most),
         cmocka_unit_test(a_tick_that_finds_its_queue_full_is_counted_and_costs_nothing),
         cmocka_unit_test(events_that_a_slow_listener_lost_are_counted_one_by_one),
         cmocka_unit_test(sends_wait_for_the_next_segment_while_it_is_made),
