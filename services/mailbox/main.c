@@ -34,6 +34,8 @@ static enum err adjust(struct conf *c, void *config, struct conf_error *out_err)
     if (cfg->visibility_ms_min > cfg->default_visibility || cfg->default_visibility > cfg->visibility_max)
         return conf_refuse(c, "default_visibility", out_err,
                            "must lie between visibility_ms_min and visibility_max");
+    if (cfg->index_max && cfg->index_max < 1024)
+        return conf_refuse(c, "index_max", out_err, "must be 0, or 1024 and more");
     if (cfg->backoff_base > cfg->backoff_max)
         return conf_refuse(c, "backoff_base", out_err, "must not be over backoff_max");
     if (cfg->scanner_min_wake > cfg->scanner_max_wake)

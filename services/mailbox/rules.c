@@ -13,7 +13,7 @@
 uint64_t mailbox_index_max(const struct mailbox_config *cfg)
 {
     if (cfg->index_max)
-        return cfg->index_max < 1024 ? 1024 : cfg->index_max;
+        return cfg->index_max;
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t ram = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_C(1) << 30;
     return ram / 4 / 96;
@@ -107,6 +107,15 @@ enum err mailbox_rules_make(const struct mailbox_config *cfg, uint16_t shards, s
         enum err e = parse_policy(cfg->topic_policies.v[i], &ps->p[0], &ps->p[ps->n], why);
         if (e != ERR_OK)
             return e;
+        uint32_t lease = ps->p[ps->n].default_visibility_ms;
+        if (lease != ps->p[0].default_visibility_ms &&
+            (lease < cfg->visibility_ms_min || lease > cfg->visibility_max)) {
+            snprintf(why, 200,
+                     "topic_policies: \"%.80s\": default_visibility is not between visibility_ms_min and "
+                     "visibility_max",
+                     cfg->topic_policies.v[i]);
+            return ERR_BAD_REQUEST;
+        }
         ps->n++;
     }
     return ERR_OK;

@@ -350,7 +350,7 @@ static enum err to_message(const struct message_dto *d, struct str key, struct m
                                     : "payload_b64: missing";
         return ERR_BAD_REQUEST;
     }
-    if (d->has_deliver_at && (time_parse_ms(d->deliver_at, &at) != ERR_OK || at < 0)) {
+    if (d->has_deliver_at && time_parse_ms(d->deliver_at, &at) != ERR_OK) {
         *out_detail = "deliver_at: pattern";
         return ERR_BAD_REQUEST;
     }
@@ -363,7 +363,7 @@ static enum err to_message(const struct message_dto *d, struct str key, struct m
                                   .payload_hash = d->payload_hash,
                                   .has_payload_hash = d->has_payload_hash,
                                   .delay_ms = d->delay_ms,
-                                  .deliver_at_ms = (uint64_t)at,
+                                  .deliver_at_ms = at > 0 ? (uint64_t)at : 0, /* what is past is now */
                                   .has_delay = d->has_delay_ms,
                                   .has_deliver_at = d->has_deliver_at};
     return ERR_OK;

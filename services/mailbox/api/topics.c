@@ -22,6 +22,8 @@ static void put_topic(struct json_w *w, struct mailbox *mb, const struct mailbox
     json_put_u64(w, "streams", t->streams);
     if (t->has_ready)
         json_put_u64(w, "oldest_ready_s", t->oldest_ready_s);
+    if (t->has_due)
+        json_put_u64(w, "next_due_ms", t->next_due_ms);
     json_put_u64(w, "enqueued", t->enqueued);
     json_put_u64(w, "acked", t->acked);
     json_put_u64(w, "redelivered", t->redelivered);

@@ -88,3 +88,8 @@ bool mailbox_shard_has_ready(struct mailbox_shard *s, struct mailbox_topic *t)
         return false;
     return mailbox_shard__ready_head(s, t) != 0;
 }
+
+uint32_t mailbox_shard_first_ready(struct mailbox_shard *s, struct mailbox_topic *t)
+{
+    return mailbox_shard__ready_head(s, t);
+}

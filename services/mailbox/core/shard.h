@@ -216,6 +216,9 @@ uint32_t mailbox_shard_lease(struct mailbox_shard *s, struct mailbox_now now, co
                              uint32_t *out_entries);
 bool mailbox_shard_has_ready(struct mailbox_shard *s,
                              struct mailbox_topic *t); /* something could be leased now */
+uint32_t
+mailbox_shard_first_ready(struct mailbox_shard *s,
+                          struct mailbox_topic *t); /* next in order, whether or not it could; 0 = none */
 /* The body of a leased message did not verify: the delivery counts, the message is withheld. LAZY. */
 void mailbox_shard_integrity(struct mailbox_shard *s, struct mailbox_now now, uint32_t entry);
 

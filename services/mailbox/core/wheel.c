@@ -186,3 +186,26 @@ int64_t mailbox_wheel_next_due(const struct mailbox_wheel *w)
         best = ((w->tick >> 20) + i) << 20;
     return best < w->tick ? w->tick * MAILBOX_WHEEL_TICK_US : best * MAILBOX_WHEEL_TICK_US;
 }
+
+/* Levels overlap, so each has its say; within one, slots come in the order of time. */
+int64_t mailbox_wheel_next_due_of(const struct mailbox_wheel *w, uint32_t topic, uint32_t most)
+{
+    const uint32_t base[] = {L0, L1, L2}, slots[] = {1024, 1024, 256};
+    int64_t best = INT64_MAX;
+    for (int level = 0; level < 3; level++) {
+        uint32_t start = (uint32_t)(w->tick >> 10 * level);
+        int64_t found = INT64_MAX;
+        for (uint32_t i = 0; i < slots[level] && found == INT64_MAX; i++) {
+            const struct mailbox_entry *e;
+            for (uint32_t x = w->head[base[level] + ((start + i) & (slots[level] - 1))]; x; x = e->right) {
+                if (most-- == 0)
+                    return INT64_MAX;
+                e = mailbox_entry_at(w->slabs, x);
+                if (e->topic == topic && mailbox_entry_due(e) < found)
+                    found = mailbox_entry_due(e);
+            }
+        }
+        best = found < best ? found : best;
+    }
+    return best;
+}

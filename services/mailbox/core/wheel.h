@@ -34,5 +34,7 @@ bool mailbox_wheel_advance(struct mailbox_wheel *w, int64_t now_us, uint32_t bud
                            void (*due)(void *ctx, uint32_t entry), void *ctx);
 int64_t mailbox_wheel_next_due(
     const struct mailbox_wheel *w); /* never later than the earliest due; INT64_MAX = empty */
+/* The earliest due of a topic's entries, exactly; INT64_MAX: none, or not found among the `most` that are looked at. */
+int64_t mailbox_wheel_next_due_of(const struct mailbox_wheel *w, uint32_t topic, uint32_t most);
 
 #endif

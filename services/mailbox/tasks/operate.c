@@ -90,8 +90,11 @@ static void move_dead(struct mailbox_lane *l, struct mailbox_now now, enum mailb
     }
 }
 
+/* Whether something of the topic is due soon is worth so many looks; in a list there are many topics to look for. */
+enum { LOOK_FOR_ONE = 65536, LOOK_IN_LIST = 256 };
+
 static void fill_topic(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_topic *t,
-                       struct mailbox_topic_info *o)
+                       uint32_t look, struct mailbox_topic_info *o)
 {
     struct mailbox_shard *s = &l->shard;
     struct str name = mailbox_topic_name(t);
@@ -105,11 +108,16 @@ static void fill_topic(struct mailbox_lane *l, struct mailbox_now now, struct ma
     o->dlq = t->count[MAILBOX_DLQ];
     o->waiters = t->waiting - t->streams;
     o->streams = t->streams;
-    uint32_t head = o->ready && mailbox_shard_has_ready(s, t) ? (t->fifo_head ? t->fifo_head : t->heap) : 0;
+    uint32_t head = mailbox_shard_first_ready(s, t);
     if (head) {
-        uint64_t ts = mailbox_id_ts_ms(&mailbox_shard_entry(s, head)->msg_id);
+        int64_t waits_us = now.mono_us - mailbox_entry_due(mailbox_shard_entry(s, head));
         o->has_ready = true;
-        o->oldest_ready_s = now.wall_ms > ts ? (now.wall_ms - ts) / 1000 : 0;
+        o->oldest_ready_s = waits_us > 0 ? (uint64_t)waits_us / 1000000 : 0;
+    }
+    int64_t due = o->delayed + o->leased ? mailbox_wheel_next_due_of(&s->timers, t->slot, look) : INT64_MAX;
+    if (due != INT64_MAX) {
+        o->has_due = true;
+        o->next_due_ms = due > now.mono_us ? (uint64_t)(due - now.mono_us + 999) / 1000 : 0;
     }
     o->enqueued = t->enqueued;
     o->acked = t->acked;
@@ -128,7 +136,7 @@ static void list_topics(struct mailbox_lane *l, struct mailbox_now now, struct m
     if (q->exact.n) {
         struct mailbox_topic *t = mailbox_topics_find(ts, &q->exact_hash, q->exact);
         if (t && t->id)
-            fill_topic(l, now, t, &q->got[q->n++]);
+            fill_topic(l, now, t, LOOK_FOR_ONE, &q->got[q->n++]);
         return;
     }
     bool from_prefix = str_cmp(q->prefix, q->after) > 0;
@@ -136,7 +144,7 @@ static void list_topics(struct mailbox_lane *l, struct mailbox_now now, struct m
     for (; t && q->n < q->limit && str_starts(mailbox_topic_name(t), q->prefix);
          t = mailbox_topics_after(ts, mailbox_topic_name(t), false))
         if (t->id && auth_covers(q->cap, AUTH_CV_TOPIC, mailbox_topic_name(t)))
-            fill_topic(l, now, t, &q->got[q->n++]);
+            fill_topic(l, now, t, LOOK_IN_LIST, &q->got[q->n++]);
 }
 
 void mailbox_worker__operate(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j)

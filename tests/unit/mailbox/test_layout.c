@@ -47,10 +47,14 @@ static void a_topic_policy_is_read_from_its_line(void **state)
     static const char *const lines[] = {
         "orders/* class=orders t_replay=unlimited max_attempts=3 ordered=true default_visibility=10s",
         "mail t_replay=2h"};
-    static const char *const bad[] = {"orders/* max_attempts=0", "x colour=red", "x t_replay=soon", ""};
+    static const char *const bad[] = {
+        "orders/* max_attempts=0", "x colour=red", "x t_replay=soon", "", "x default_visibility=249ms",
+        "x default_visibility=13h"};
     struct mailbox_config cfg = {.t_replay = 300000,
                                  .max_attempts = 5,
+                                 .visibility_ms_min = 250,
                                  .default_visibility = 5000,
+                                 .visibility_max = 43200000,
                                  .index_max = 1024,
                                  .max_topics = 10};
     struct mailbox_rules *r = malloc(sizeof *r);

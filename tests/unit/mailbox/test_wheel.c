@@ -67,6 +67,28 @@ static void a_timer_fires_at_its_microsecond_and_not_before(void **state)
     }
 }
 
+static void the_next_due_of_a_topic_is_found_among_others(void **state)
+{
+    (void)state;
+    struct mailbox_slabs slabs;
+    struct mailbox_wheel *w = malloc(sizeof *w);
+    assert_non_null(w);
+    int64_t start = 10235000000; /* near the end of a coarse slot, where levels overlap */
+    mailbox_slabs_init(&slabs);
+    mailbox_wheel_init(w, &slabs, start);
+    static const int64_t of_two[] = {2592000000000, 86400000000, 20000000, 10241000, 10239000, 5000};
+    for (int i = 0; i < 100; i++)
+        mailbox_entry_at(&slabs, timer(&slabs, w, start + 1000 * i))->topic = 1;
+    assert_int_equal(mailbox_wheel_next_due_of(w, 2, 1000), INT64_MAX);
+    for (size_t k = 0; k < sizeof of_two / sizeof *of_two; k++) { /* each is due before those before it */
+        mailbox_entry_at(&slabs, timer(&slabs, w, start + of_two[k]))->topic = 2;
+        assert_int_equal(mailbox_wheel_next_due_of(w, 2, 1000), start + of_two[k]);
+    }
+    assert_int_equal(mailbox_wheel_next_due_of(w, 2, 10), INT64_MAX); /* others stand before it */
+    mailbox_slabs_fini(&slabs);
+    free(w);
+}
+
 static void many_timers_fire_once_each_in_bounded_steps(void **state)
 {
     (void)state;
@@ -182,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_due_is_kept_exactly_and_what_lies_beyond_years_is_never),
         cmocka_unit_test(a_timer_fires_at_its_microsecond_and_not_before),
+        cmocka_unit_test(the_next_due_of_a_topic_is_found_among_others),
         cmocka_unit_test(many_timers_fire_once_each_in_bounded_steps),
         cmocka_unit_test(a_hot_topic_does_not_hold_up_quiet_ones),
         cmocka_unit_test(a_topic_holds_no_more_than_its_share),
