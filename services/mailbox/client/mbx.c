@@ -20,7 +20,9 @@ enum {
     ANSWER_MAX = 8 << 20,
     ARENA_MAX = 16 << 20,
     TOKEN_MAX = 8192,
-    REDIRECTS_MAX = 5
+    REDIRECTS_MAX = 5,
+    LINE_MAX_BYTES = 2 << 20,
+    SILENCE_MS = 45000 /* a stream that lives says so every 15 s */
 };
 
 struct mbx {
@@ -102,6 +104,7 @@ struct answer {
     int64_t retry_ms;
     char location[640]; /* of a 307 */
     struct buf body;
+    struct stream *stream; /* where the lines of a 200 go instead of the body; NULL: none was asked for */
 };
 
 static void answered(void *arg, enum err e, const struct net_http_response *r)
@@ -146,11 +149,20 @@ static enum err error_of(struct mbx *c, const struct answer *a)
     return e;
 }
 
+static bool head_came(void *arg, const struct net_http_response *r)
+{
+    struct answer *a = arg;
+    a->status = r->status;
+    return true;
+}
+
+static bool piece_came(void *arg, struct bytes piece); /* lines of a stream, below */
+
 static enum err ask(struct mbx *c, const char *url, const char *uds, struct buf *body, struct deadline by,
-                    struct answer *a) RT_BLOCKS
+                    struct stream *stream, struct answer *a) RT_BLOCKS
 {
     const char *const headers[] = {c->authorization, "Content-Type: application/json", NULL};
-    *a = (struct answer){.err = ERR_DISCONNECTED};
+    *a = (struct answer){.err = ERR_DISCONNECTED, .stream = stream};
     buf_init(&a->body, ANSWER_MAX);
     struct net_http_request rq = {.method = "POST",
                                   .url = url,
@@ -158,7 +170,10 @@ static enum err ask(struct mbx *c, const char *url, const char *uds, struct buf 
                                   .headers = headers,
                                   .body = buf_bytes(body),
                                   .by = by,
-                                  .response_max = ANSWER_MAX};
+                                  .stall_ms = stream ? SILENCE_MS : 0,
+                                  .response_max = stream ? SIZE_MAX : ANSWER_MAX,
+                                  .on_head = stream ? head_came : NULL,
+                                  .on_body = stream ? piece_came : NULL};
     enum err e = net_http_once(&rq, NULL, answered, a);
     if (e != ERR_OK)
         return e;
@@ -171,18 +186,17 @@ static enum err ask(struct mbx *c, const char *url, const char *uds, struct buf 
  * One request, wherever it is sent: a mailbox of several nodes answers 307 for a shard of another one. Two nodes that are about to
  * swap may send us back and forth; then it is as if nobody had the shard at the moment.
  */
-static enum err once(struct mbx *c, const char *path, struct buf *body, int64_t timeout_ms,
-                     struct answer *a) RT_BLOCKS
+static enum err once(struct mbx *c, const char *path, struct buf *body, struct deadline by,
+                     struct stream *stream, struct answer *a) RT_BLOCKS
 {
     char url[640];
-    struct deadline by = deadline_in_ms(timeout_ms);
     const char *uds = c->uds;
     c->why[0] = 0;
     *a = (struct answer){.err = ERR_DISCONNECTED};
     if (body->err != ERR_OK || snprintf(url, sizeof url, "%s%s", c->url, path) >= (int)sizeof url)
         return ERR_TOO_LARGE;
     for (int hop = 0;; hop++) {
-        enum err e = ask(c, url, uds, body, by, a);
+        enum err e = ask(c, url, uds, body, by, stream, a);
         if (a->status != 307 || !a->location[0])
             return e;
         if (hop == REDIRECTS_MAX)
@@ -191,12 +205,6 @@ static enum err once(struct mbx *c, const char *path, struct buf *body, int64_t 
         uds = NULL;
         buf_fini(&a->body);
     }
-}
-
-static bool worth_repeating(enum err e)
-{
-    return e == ERR_BUSY || e == ERR_UNAVAILABLE || e == ERR_REFUSED || e == ERR_DISCONNECTED ||
-           e == ERR_TIMEOUT || e == ERR_DRAINING || e == ERR_SAFE_MODE;
 }
 
 static void wait_ms(int64_t ms)
@@ -250,13 +258,12 @@ enum err mbx_send(struct mbx *c, const struct mbx_message *m, struct mbx_sent *o
     json_obj_end(&w);
     for (int64_t most = 200;; most = most < 60000 ? most * 2 : 60000) {
         struct answer a;
-        int64_t left = deadline_left_ms(by);
-        e = once(c, "/v1/send", &body, left, &a);
+        e = once(c, "/v1/send", &body, by, NULL, &a);
         if (e == ERR_OK)
             e = read_sent(&a, out);
-        int64_t pause = a.retry_ms > 0 ? a.retry_ms : 1 + (int64_t)rng_below(&c->rng, (uint64_t)most);
+        int64_t pause = a.retry_ms + 1 + (int64_t)rng_below(&c->rng, (uint64_t)most);
         buf_fini(&a.body);
-        if (!worth_repeating(e) || deadline_left_ms(by) <= pause)
+        if (!err_retryable(e) || deadline_left_ms(by) <= pause)
             break;
         wait_ms(pause); /* the same key: whatever became of the lost one, there will be one message */
     }
@@ -276,15 +283,25 @@ struct batch_dto {
     struct json_list messages;
 };
 
+static const struct json_field envelope[] = {
+    JSON_REQ(struct envelope_dto, msg_id, JSON_KIND_STR),
+    JSON_REQ(struct envelope_dto, idem_key, JSON_KIND_STR),
+    JSON_REQ(struct envelope_dto, topic_seq, JSON_KIND_U64),
+    JSON_REQ(struct envelope_dto, attempt, JSON_KIND_U64, .max = 65535),
+    JSON_REQ(struct envelope_dto, payload_b64, JSON_KIND_BASE64),
+    JSON_END};
+
+static enum err to_delivery(const struct envelope_dto *v, struct mbx_delivery *m)
+{
+    *m = (struct mbx_delivery){.topic_seq = v->topic_seq,
+                               .attempt = (uint16_t)v->attempt,
+                               .key = v->idem_key,
+                               .payload = v->payload_b64};
+    return uuid_parse(v->msg_id, &m->msg_id);
+}
+
 static enum err fill_batch(const struct answer *a, struct mbx_batch *out)
 {
-    static const struct json_field envelope[] = {
-        JSON_REQ(struct envelope_dto, msg_id, JSON_KIND_STR),
-        JSON_REQ(struct envelope_dto, idem_key, JSON_KIND_STR),
-        JSON_REQ(struct envelope_dto, topic_seq, JSON_KIND_U64),
-        JSON_REQ(struct envelope_dto, attempt, JSON_KIND_U64, .max = 65535),
-        JSON_REQ(struct envelope_dto, payload_b64, JSON_KIND_BASE64),
-        JSON_END};
     static const struct json_field fields[] = {JSON_REQ(struct batch_dto, messages, JSON_KIND_OBJ_LIST,
                                                         .fields = envelope,
                                                         .item_bytes = sizeof(struct envelope_dto)),
@@ -299,14 +316,8 @@ static enum err fill_batch(const struct answer *a, struct mbx_batch *out)
     struct mbx_delivery *m = e == ERR_OK ? arena_array(arena, d.messages.n + 1, sizeof *m) : NULL;
     if (e == ERR_OK && !m)
         e = ERR_NO_MEMORY;
-    for (size_t i = 0; e == ERR_OK && i < d.messages.n; i++) {
-        const struct envelope_dto *v = (const struct envelope_dto *)d.messages.items + i;
-        m[i] = (struct mbx_delivery){.topic_seq = v->topic_seq,
-                                     .attempt = (uint16_t)v->attempt,
-                                     .key = v->idem_key,
-                                     .payload = v->payload_b64};
-        e = uuid_parse(v->msg_id, &m[i].msg_id);
-    }
+    for (size_t i = 0; e == ERR_OK && i < d.messages.n; i++)
+        e = to_delivery((const struct envelope_dto *)d.messages.items + i, &m[i]);
     if (e != ERR_OK) {
         arena_fini(arena);
         free(arena);
@@ -332,7 +343,7 @@ enum err mbx_recv(struct mbx *c, const char *topic, const struct mbx_wish *wish,
         json_put_u64(&w, "visibility_ms", wish->visibility_ms);
     json_put_u64(&w, "wait_ms", wish->wait_ms);
     json_obj_end(&w);
-    enum err e = once(c, "/v1/recv", &body, c->timeout_ms + wish->wait_ms, &a);
+    enum err e = once(c, "/v1/recv", &body, deadline_in_ms(c->timeout_ms + wish->wait_ms), NULL, &a);
     if (e == ERR_OK)
         e = fill_batch(&a, out);
     buf_fini(&a.body);
@@ -347,6 +358,120 @@ void mbx_batch_free(struct mbx_batch *b)
         free(b->memory);
     }
     *b = (struct mbx_batch){0};
+}
+
+/* ---- streams ---- */
+
+struct stream {
+    mbx_message_fn *fn;
+    void *arg;
+    struct buf line; /* what came after the last end of a line */
+    enum err end;    /* why it ends; ERR_OK: fn has had enough */
+    bool ended;
+};
+
+struct end_dto {
+    struct problem end;
+};
+
+/* The last words; what the service does for its own sake, and is over soon, is one thing for us. */
+static enum err read_end(struct bytes line, struct arena *arena)
+{
+    static const struct json_field words[] = {JSON_REQ(struct problem, code, JSON_KIND_STR), JSON_END};
+    static const struct json_field fields[] = {
+        JSON_REQ(struct end_dto, end, JSON_KIND_OBJ, .fields = words), JSON_END};
+    struct end_dto d = {0};
+    struct json_error why;
+    if (json_read_dto_lax(line, fields, &d, arena, &why) != ERR_OK)
+        return ERR_SYNTAX;
+    return str_eq_c(d.end.code, "draining")          ? ERR_DRAINING
+           : str_eq_c(d.end.code, "unauthenticated") ? ERR_UNAUTHENTICATED
+           : str_eq_c(d.end.code, "safe_mode")       ? ERR_SAFE_MODE
+           : str_eq_c(d.end.code, "slow_consumer")   ? ERR_BUSY
+                                                     : ERR_UNAVAILABLE;
+}
+
+/* False: the stream is over. */
+static bool line_came(struct stream *st, struct bytes line)
+{
+    static const char last[] = "{\"end\":";
+    struct envelope_dto v = {0};
+    struct mbx_delivery m;
+    struct json_error why;
+    struct arena arena;
+    if (line.n == 0)
+        return true; /* it lives */
+    arena_init(&arena, 16 << 10, ARENA_MAX);
+    if (line.n > sizeof last - 1 && memcmp(line.p, last, sizeof last - 1) == 0) {
+        st->end = read_end(line, &arena);
+        st->ended = true;
+    } else {
+        enum err e = json_read_dto_lax(line, envelope, &v, &arena, &why);
+        if (e == ERR_OK)
+            e = to_delivery(&v, &m);
+        st->end = e;
+        st->ended = e != ERR_OK || !st->fn(st->arg, &m);
+    }
+    arena_fini(&arena);
+    return !st->ended;
+}
+
+static bool piece_came(void *arg, struct bytes piece)
+{
+    struct answer *a = arg;
+    struct stream *st = a->stream;
+    if (a->status != 200) {
+        buf_put_bytes(&a->body, piece);
+        return a->body.err == ERR_OK;
+    }
+    for (size_t at = 0; at < piece.n;) {
+        const uint8_t *from = (const uint8_t *)piece.p + at, *nl = memchr(from, '\n', piece.n - at);
+        size_t n = nl ? (size_t)(nl - from) : piece.n - at;
+        buf_put_bytes(&st->line, bytes_of(from, n));
+        at += n + 1;
+        if (st->line.err != ERR_OK) {
+            st->end = ERR_TOO_LARGE;
+            st->ended = true;
+            return false;
+        }
+        if (!nl)
+            break;
+        if (!line_came(st, buf_bytes(&st->line)))
+            return false;
+        buf_reset(&st->line);
+    }
+    return true;
+}
+
+enum err mbx_stream(struct mbx *c, const char *topic, const struct mbx_stream_wish *wish,
+                    mbx_message_fn *fn, void *arg)
+{
+    struct stream st = {.fn = fn, .arg = arg};
+    struct buf body;
+    struct json_w w;
+    struct answer a;
+    CHECK_MAGIC(c, MBX_MAGIC);
+    buf_init(&body, 4096);
+    buf_init(&st.line, LINE_MAX_BYTES);
+    json_w_init(&w, &body);
+    json_obj_begin(&w);
+    json_put_cstr(&w, "topic", topic);
+    if (wish->visibility_ms)
+        json_put_u64(&w, "visibility_ms", wish->visibility_ms);
+    if (wish->credit)
+        json_put_u64(&w, "credit", wish->credit);
+    if (wish->max_bytes)
+        json_put_u64(&w, "max_bytes", wish->max_bytes);
+    json_obj_end(&w);
+    enum err e = once(c, "/v1/recv/stream", &body, deadline_never(), &st, &a);
+    if (st.ended)
+        e = st.end;
+    else if (e == ERR_OK)
+        e = ERR_DISCONNECTED; /* it ended without a word */
+    buf_fini(&a.body);
+    buf_fini(&st.line);
+    buf_fini(&body);
+    return e;
 }
 
 /* ---- settle ---- */
@@ -371,7 +496,7 @@ static enum err settle(struct mbx *c, const char *verb, const struct mbx_deliver
     if (visibility_ms)
         json_put_u64(&w, "visibility_ms", visibility_ms);
     json_obj_end(&w);
-    enum err e = once(c, path, &body, c->timeout_ms, &a);
+    enum err e = once(c, path, &body, deadline_in_ms(c->timeout_ms), NULL, &a);
     buf_fini(&a.body);
     buf_fini(&body);
     return e;

@@ -10,9 +10,10 @@
  *     mbx_close(c);
  *
  * Retries     A send is repeated under its key until the deadline: a lost answer cannot make a second message. 429 and 503 wait
- *             what Retry-After says, with full jitter. Receives and settlements are not repeated.
+ *             what Retry-After says and a full jitter more, so that those who were refused together do not come back together.
+ *             Receives, streams and settlements are not repeated.
  * Ownership   The caller owns the handle, and what mbx_recv filled in until mbx_batch_free. Strings given are borrowed for the call.
- * Threads     A handle belongs to one thread at a time. Every call waits, at most until its deadline.
+ * Threads     A handle belongs to one thread at a time. Every call waits, at most until its deadline; a stream as long as it lasts.
  * Closing     mbx_close flushes nothing, because nothing is kept back. A handle that is freed without it (mbx_destroy) says so at
  *             debug level and never waits.
  */
@@ -85,6 +86,21 @@ NODISCARD enum err mbx_send(struct mbx *c, const struct mbx_message *m, struct m
 NODISCARD enum err mbx_recv(struct mbx *c, const char *topic, const struct mbx_wish *w,
                             struct mbx_batch *out) RT_BLOCKS;
 void mbx_batch_free(struct mbx_batch *b);
+
+/*
+ * Messages as they come, each handed to fn, which may settle it with the same handle: that gives the credit back. Ends with ERR_OK when
+ * fn returns false, with what the service said when it ends it (ERR_DRAINING, ERR_UNAUTHENTICATED, ERR_SAFE_MODE, ERR_BUSY for a
+ * reader that is too slow, ERR_UNAVAILABLE for shards that move), and with ERR_DISCONNECTED or ERR_TIMEOUT when nothing is heard any more.
+ */
+struct mbx_stream_wish {
+    unsigned visibility_ms; /* 0: the topic's default */
+    unsigned credit;        /* messages that may be unsettled; 0: 64 */
+    unsigned max_bytes;     /* and their bytes; 0: 1 MiB */
+};
+typedef bool mbx_message_fn(void *arg,
+                            const struct mbx_delivery *d); /* what d points to is valid during the call */
+NODISCARD enum err mbx_stream(struct mbx *c, const char *topic, const struct mbx_stream_wish *w,
+                              mbx_message_fn *fn, void *arg) RT_BLOCKS;
 NODISCARD enum err mbx_ack(struct mbx *c, const struct mbx_delivery *d) RT_BLOCKS;
 NODISCARD enum err mbx_nack(struct mbx *c, const struct mbx_delivery *d, const char *reason) RT_BLOCKS;
 NODISCARD enum err mbx_extend(struct mbx *c, const struct mbx_delivery *d,

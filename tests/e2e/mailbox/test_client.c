@@ -16,6 +16,7 @@
 
 #include "services/mailbox/client/mbx.h"
 #include "services/mailbox/mailbox.h"
+#include "waiting.h"
 
 struct running {
     struct svc_data *data;
@@ -26,11 +27,12 @@ struct running {
 
 static void start(struct running *r) RT_BLOCKS
 {
-    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2", "uds="};
+    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2",
+                                        "uds=", "quotas=default send_rate=20"};
     const char *why;
     assert_int_equal(svc_data_open("unused", true, SVC_DATA_WHOLE, &r->data, &why),
                      ERR_OK); /* amnesia: no file anywhere */
-    struct svc_options opt = {.data = r->data, .flags = flags, .flag_count = 3, .quiet = true};
+    struct svc_options opt = {.data = r->data, .flags = flags, .flag_count = 4, .quiet = true};
     if (svc_open(&mailbox_svc, &opt, &r->s) != ERR_OK || svc_start(r->s) != ERR_OK)
         fail_msg("%s", svc_last_error());
     buf_init(&r->token, 8192);
@@ -190,9 +192,100 @@ static void a_message_lives_through_the_client(void **state)
     stop(&r);
 }
 
+/* More than may be sent a second: the client waits as it is told to, and every message arrives. */
+RT_BLOCKS
+static void a_send_that_comes_too_soon_is_repeated_when_it_may(void **state)
+{
+    (void)state;
+    struct running r;
+    struct mbx *c;
+    struct mbx_sent sent;
+    start(&r);
+    struct mailbox *mb = svc_state(r.s);
+    assert_int_equal(
+        mbx_open(&(struct mbx_config){.url = r.url, .token = buf_cstr(&r.token), .timeout_ms = 30000}, &c),
+        ERR_OK);
+    for (int i = 0; i < 80; i++) { /* 64 at once are always let through */
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        assert_int_equal(mbx_send(c, &(struct mbx_message){.topic = "c/soon", .key = key}, &sent), ERR_OK);
+        assert_int_equal(sent.topic_seq, i + 1);
+    }
+    assert_true(obs_counter_value(OBS_COUNTER_OF(mb->m[MAILBOX_M_rejected], "rate_limited")) > 0);
+    mbx_close(c);
+    stop(&r);
+}
+
+struct reader {
+    struct mbx *c;
+    unsigned n, enough;
+    atomic_uint seen;
+    enum err result;
+};
+
+/* One at a time, in order; what was under way to a reader that had had enough comes again. */
+static bool take(void *arg, const struct mbx_delivery *d) RT_BLOCKS
+{
+    struct reader *x = arg;
+    bool ok = bytes_eq(d->payload, bytes_of("hello\0there", 11)) &&
+              (++x->n > 3 || (d->topic_seq == x->n && d->attempt == 1)) &&
+              mbx_ack(x->c, d) == ERR_OK; /* gives the credit back: there is one */
+    atomic_fetch_add(&x->seen, ok);
+    return x->n < x->enough;
+}
+
+static void *read_stream(void *arg) RT_BLOCKS
+{
+    struct reader *x = arg;
+    x->result = mbx_stream(x->c, "c/stream", &(struct mbx_stream_wish){.credit = 1}, take, x);
+    return NULL;
+}
+
+RT_BLOCKS
+static void a_stream_ends_when_its_reader_has_had_enough_and_when_the_service_says_so(void **state)
+{
+    (void)state;
+    struct running r;
+    struct mbx *c;
+    struct mbx_sent sent;
+    struct reader x = {.enough = 3};
+    pthread_t thread;
+    start(&r);
+    assert_int_equal(mbx_open(&(struct mbx_config){.url = r.url, .token = buf_cstr(&r.token)}, &c), ERR_OK);
+    assert_int_equal(mbx_open(&(struct mbx_config){.url = r.url, .token = buf_cstr(&r.token)}, &x.c),
+                     ERR_OK);
+    for (int i = 0; i < 5; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i);
+        assert_int_equal(mbx_send(c,
+                                  &(struct mbx_message){.topic = "c/stream",
+                                                        .key = key,
+                                                        .payload = bytes_of("hello\0there", 11)},
+                                  &sent),
+                         ERR_OK);
+    }
+    read_stream(&x);
+    assert_int_equal(x.result, ERR_OK);
+    assert_int_equal(atomic_load(&x.seen), 3);
+    x.enough = 100;
+    assert_int_equal(pthread_create(&thread, NULL, read_stream, &x), 0);
+    AWAIT(atomic_load(&x.seen) == 5);
+    stop(&r); /* drains: the stream is told */
+    pthread_join(thread, NULL);
+    assert_int_equal(x.result, ERR_DRAINING);
+    mbx_close(x.c);
+    assert_int_equal(mbx_open(&(struct mbx_config){.url = r.url, .token = "nonsense"}, &x.c), ERR_OK);
+    assert_int_equal(mbx_stream(x.c, "c/stream", &(struct mbx_stream_wish){0}, take, &x), ERR_REFUSED);
+    mbx_close(x.c);
+    mbx_close(c);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_message_lives_through_the_client),
-                                       cmocka_unit_test(a_client_goes_where_it_is_sent_but_not_for_ever)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_message_lives_through_the_client),
+        cmocka_unit_test(a_client_goes_where_it_is_sent_but_not_for_ever),
+        cmocka_unit_test(a_send_that_comes_too_soon_is_repeated_when_it_may),
+        cmocka_unit_test(a_stream_ends_when_its_reader_has_had_enough_and_when_the_service_says_so)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
