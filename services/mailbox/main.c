@@ -233,6 +233,22 @@ static void drain_step(struct svc *s, void *state, int step)
         rt_chan_close(mb->reproc);
 }
 
+static bool lane_stalled(const struct mailbox *mb, const struct mailbox_lane *l)
+{
+    int64_t since = atomic_load(&l->busy_since_ns);
+    return since && clock_mono_ns(mb->clock) - since > (int64_t)MAILBOX_STALL_MS * 1000000;
+}
+
+static void say_stalled(struct mailbox *mb, uint16_t shard, bool stalled)
+{
+    uint64_t bit = UINT64_C(1) << shard;
+    if (stalled == ((atomic_load(&mb->stalled_said) & bit) != 0))
+        return;
+    atomic_fetch_xor(&mb->stalled_said, bit);
+    obs_log(svc_log(mb->svc), OBS_WARN, "shard.stalled", OBS_U64("shard", shard),
+            OBS_BOOL("stalled", stalled), OBS_END);
+}
+
 static void readiness(struct svc *s, void *state)
 {
     struct mailbox *mb = state;
@@ -241,9 +257,9 @@ static void readiness(struct svc *s, void *state)
     bool shards = true, storage = true, calm = true;
     for (uint16_t i = 0; i < mb->shards; i++) {
         struct mailbox_lane *l = &mb->lanes[i];
-        int64_t since = atomic_load(&l->busy_since_ns);
-        shards = shards && !atomic_load(&l->readonly) && !atomic_load(&l->given_up) &&
-                 !(since && clock_mono_ns(mb->clock) - since > (int64_t)MAILBOX_STALL_MS * 1000000);
+        bool stalled = lane_stalled(mb, l);
+        say_stalled(mb, i, stalled);
+        shards = shards && !atomic_load(&l->readonly) && !atomic_load(&l->given_up) && !stalled;
         storage = storage && !atomic_load(&l->disk_full);
         calm = calm && atomic_load(&l->jobs) * 10 <= cfg->shard_capacity * 9;
     }
@@ -262,9 +278,8 @@ static void readiness_members(void *state, struct buf *out)
     struct mailbox *mb = state;
     unsigned readonly = 0, stalled = 0;
     for (uint16_t i = 0; i < mb->shards; i++) {
-        int64_t since = atomic_load(&mb->lanes[i].busy_since_ns);
         readonly += atomic_load(&mb->lanes[i].readonly) || atomic_load(&mb->lanes[i].given_up);
-        stalled += since && clock_mono_ns(mb->clock) - since > (int64_t)MAILBOX_STALL_MS * 1000000;
+        stalled += lane_stalled(mb, &mb->lanes[i]);
     }
     buf_printf(out, ",\"shards_readonly\":%u,\"shards_stalled\":%u", readonly, stalled);
     if (mb->replica)

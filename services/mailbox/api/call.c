@@ -89,17 +89,53 @@ static void count_late(struct mailbox_call *c, int64_t took_ns)
         obs_counter_inc(OBS_COUNTER_OF(c->mb->m[MAILBOX_M_io_timeouts], op));
 }
 
+static void log_refused(struct mailbox_call *c, enum err e)
+{
+    bool settles = c->op == MAILBOX_OP_ACK || c->op == MAILBOX_OP_NACK || c->op == MAILBOX_OP_EXTEND;
+    const char *event = c->op == MAILBOX_OP_SEND            ? "send.rejected"
+                        : settles && e == ERR_NOT_FOUND     ? "ack.unknown"
+                        : settles && e == ERR_STALE_ATTEMPT ? "fence.rejected"
+                                                            : NULL;
+    if (event)
+        obs_log(svc_log(c->mb->svc), OBS_INFO, event, OBS_STR("corr_id", mailbox_call_corr_id(c)),
+                OBS_ERR(e), OBS_END);
+}
+
+void mailbox_call_refused(struct mailbox_call *c, enum err e)
+{
+    struct mailbox *mb = c->mb;
+    if (e == ERR_OK)
+        return;
+    obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_rejected], err_code(e)));
+    if (e == ERR_BUSY || e == ERR_RATE_LIMITED)
+        obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_busy], c->op));
+    log_refused(c, e);
+}
+
+static void log_done(struct mailbox_call *c)
+{
+    struct obs_log *lg = svc_log(c->mb->svc);
+    struct str corr_id = mailbox_call_corr_id(c);
+    if (c->op == MAILBOX_OP_SEND)
+        obs_log(lg, OBS_DEBUG, "send.accepted", OBS_STR("corr_id", corr_id), OBS_U64("messages", c->send.n),
+                OBS_END);
+    else if (c->op == MAILBOX_OP_RECV)
+        obs_log(lg, OBS_DEBUG, "recv.batch", OBS_STR("corr_id", corr_id), OBS_STR("topic", c->recv->topic),
+                OBS_END);
+    else if (c->op == MAILBOX_OP_ACK)
+        obs_log(lg, OBS_DEBUG, "ack.ok", OBS_STR("corr_id", corr_id), OBS_U64("messages", c->settle.n),
+                OBS_END);
+}
+
 void mailbox_call_ended(struct mailbox_call *c, enum err e)
 {
     struct mailbox *mb = c->mb;
     int64_t took_ns = clock_mono_ns(mb->clock) - c->started_ns;
     obs_hist_observe(obs_hist_nth(mb->m[MAILBOX_M_latency], c->op), (double)took_ns / 1e9);
     count_late(c, took_ns);
-    if (e != ERR_OK) {
-        obs_counter_inc(OBS_COUNTER_OF(mb->m[MAILBOX_M_rejected], err_code(e)));
-        if (e == ERR_BUSY || e == ERR_RATE_LIMITED)
-            obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_busy], c->op));
-    }
+    mailbox_call_refused(c, e);
+    if (e == ERR_OK && obs_log_enabled(svc_log(mb->svc), OBS_DEBUG))
+        log_done(c);
     mailbox_span_end(c, mailbox_call_corr_id(c), e);
     auth_cap_release(c->cap);
     c->cap = NULL;

@@ -29,6 +29,8 @@ void mailbox_call_refuse_details(struct mailbox_call *c, enum err e, const char 
                                  struct bytes details);
 void mailbox_call_refuse_json(struct mailbox_call *c, enum err e, const struct json_error *why);
 void mailbox_call_ended(struct mailbox_call *c, enum err e); /* for those that answer themselves */
+void mailbox_call_refused(struct mailbox_call *c,
+                          enum err e); /* counts and logs what one item of a batch got */
 const char *mailbox_detail(enum err e, enum mailbox_why why);
 
 /* A number of the query: true when it is absent, and *out as it was, or within its range. */

@@ -78,8 +78,10 @@ static void finish_send(struct mailbox_call *c)
     uint8_t *out = answer_room(c, c->send.n * SENT_BYTES), *p = out;
     if (!out)
         return;
-    for (size_t i = 0; i < c->send.n; i++)
+    for (size_t i = 0; i < c->send.n; i++) {
+        mailbox_call_refused(c, c->send.items[i].err);
         p = put_sent(p, &c->send.items[i]);
+    }
     reply(c, bytes_of(out, (size_t)(p - out)));
 }
 
@@ -308,8 +310,10 @@ static void finish_settle(struct mailbox_call *c)
     uint8_t *out = answer_room(c, c->settle.n * SETTLED_BYTES), *p = out;
     if (!out)
         return;
-    for (size_t i = 0; i < c->settle.n; i++)
+    for (size_t i = 0; i < c->settle.n; i++) {
+        mailbox_call_refused(c, c->settle.items[i].err);
         p = put_settled(p, c, &c->settle.items[i]);
+    }
     reply(c, bytes_of(out, (size_t)(p - out)));
 }
 

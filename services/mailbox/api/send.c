@@ -330,6 +330,7 @@ static void finish_batch(struct mailbox_call *c)
             json_put_u64(&w, "status", 200);
             put_sent(&w, it);
         } else {
+            mailbox_call_refused(c, it->err);
             put_refused(&w, c->mb, it);
         }
         json_obj_end(&w);

@@ -131,6 +131,7 @@ static void finish_batch(struct mailbox_call *c)
         json_key(&w, "msg_id");
         json_uuid(&w, &it->fence.msg_id);
         json_put_i64(&w, "status", err_http_status(it->err));
+        mailbox_call_refused(c, it->err);
         if (it->err != ERR_OK)
             json_put_cstr(&w, "code", err_code(it->err));
         json_obj_end(&w);

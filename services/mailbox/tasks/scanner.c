@@ -29,8 +29,10 @@ static enum err tick(struct mailbox *mb, struct mailbox_lane *l, struct rt_task 
     int64_t most = RETRY_MIN_MS;
     for (;;) {
         enum err e = rt_chan_try_send(l->requeue, l);
-        if (e != ERR_BUSY)
+        if (e != ERR_BUSY) {
+            obs_log(svc_log(mb->svc), OBS_DEBUG, "scanner.requeue", OBS_U64("shard", l->no), OBS_END);
             return ERR_OK;
+        }
         obs_counter_inc(obs_counter(mb->m[MAILBOX_M_requeue_backoff]));
         obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_backoff_retries], 0));
         if (rt_chan_depth(l->requeue) > 0)

@@ -81,6 +81,18 @@ void mailbox_worker__count_up(struct mailbox_lane *l)
     grow(m[MAILBOX_M_fence], "extend", s->stale_extend, &p->stale_extend);
 }
 
+/* Names of topics are the callers' affair: only who debugs sees them. */
+static void log_topic(struct mailbox_lane *l, const struct mailbox_event *ev)
+{
+    struct obs_log *lg = svc_log(l->mb->svc);
+    const char *event = ev->kind == MAILBOX_EV_TOPIC_CREATED ? "topic.created" : "topic.forgotten";
+    if (obs_log_enabled(lg, OBS_DEBUG))
+        obs_log(lg, OBS_INFO, event, OBS_U64("shard", l->no),
+                OBS_STR("topic", str_of(ev->topic, ev->topic_len)), OBS_END);
+    else
+        obs_log(lg, OBS_INFO, event, OBS_U64("shard", l->no), OBS_END);
+}
+
 void mailbox_worker__tell_events(struct mailbox_lane *l)
 {
     for (uint32_t i = 0; i < l->shard.events_n; i++) {
@@ -92,6 +104,8 @@ void mailbox_worker__tell_events(struct mailbox_lane *l)
                     OBS_STR("cause", mailbox_cause_name((enum mailbox_cause)ev->cause)),
                     OBS_U64("attempt", ev->attempt), OBS_END);
         }
+        if (ev->kind == MAILBOX_EV_TOPIC_CREATED || ev->kind == MAILBOX_EV_TOPIC_FORGOTTEN)
+            log_topic(l, ev);
         mailbox_tell(l->mb, l->no, ev);
     }
     l->shard.events_n = 0;
