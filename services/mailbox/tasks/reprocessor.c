@@ -586,14 +586,17 @@ enum err mailbox_reprocessor_run(struct rt_task *self, void *arg)
             break;
         if (e == ERR_OK) {
             struct mailbox_operator *op = item;
-            if (op->kind == MAILBOX_OPERATOR_LIST)
-                list(op, self, &rng), finish(op);
-            else if (op->kind == MAILBOX_OPERATOR_PURGE)
-                purge(op, self, &rng), finish(op);
-            else if (op->kind == MAILBOX_OPERATOR_CHAIN)
-                chain(op, self, &rng), finish(op);
-            else
+            if (op->kind == MAILBOX_OPERATOR_RUN) {
                 begin_run(mb, op, self, &rng);
+            } else {
+                if (op->kind == MAILBOX_OPERATOR_LIST)
+                    list(op, self, &rng);
+                else if (op->kind == MAILBOX_OPERATOR_PURGE)
+                    purge(op, self, &rng);
+                else
+                    chain(op, self, &rng);
+                finish(op);
+            }
         }
         for (struct mailbox_operator **link = &mb->runs; *link;) {
             struct mailbox_operator *op = *link, *next = op->run_next;
