@@ -30,6 +30,7 @@ enum {
     MAILBOX_BATCH_JOBS = 512,
     MAILBOX_WAITERS_MAX = 65536, /* max_waiters is less */
     MAILBOX_STALL_MS = 2000,     /* inside one write for so long: the shard is stalled */
+    MAILBOX_CROWDED_MS = 5000,   /* a queue nearly full for so long: degraded */
     MAILBOX_SEND_MS = 2000,      /* a send answered later than this counts against its shard */
     MAILBOX_RECV_MS = 23000,     /* the longest wait_ms, and some */
 };

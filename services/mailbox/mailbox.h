@@ -81,6 +81,8 @@ struct mailbox {
     atomic_uint parked, streams;
     atomic_bool draining;
     _Atomic int64_t scanner_woke_ns;
+    _Atomic int64_t
+        crowded_since_ns; /* the exporter's: since when some shard's queue is nearly full; 0 = none is */
     _Atomic uint64_t stalled_said; /* the exporter's: shards whose stall has been logged, a bit each */
     struct rt_bell scan; /* scan_next: rung by a worker that published an earlier due than before */
     size_t cause_shards, cause_scanner, cause_storage, cause_saturated, cause_replica, cause_rebalancing;

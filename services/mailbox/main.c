@@ -249,6 +249,15 @@ static void say_stalled(struct mailbox *mb, uint16_t shard, bool stalled)
             OBS_BOOL("stalled", stalled), OBS_END);
 }
 
+/* A burst fills a queue, too: only what lasts is worth a word. */
+static bool crowded_for_long(struct mailbox *mb, bool calm)
+{
+    int64_t now = clock_mono_ns(mb->clock), since = atomic_load(&mb->crowded_since_ns);
+    if (calm || !since)
+        atomic_store(&mb->crowded_since_ns, since = calm ? 0 : now);
+    return since && now - since >= (int64_t)MAILBOX_CROWDED_MS * 1000000;
+}
+
 static void readiness(struct svc *s, void *state)
 {
     struct mailbox *mb = state;
@@ -266,7 +275,7 @@ static void readiness(struct svc *s, void *state)
     obs_health_set(h, mb->cause_shards, shards);
     obs_health_set(h, mb->cause_storage, storage);
     obs_health_set(h, mb->cause_rebalancing, !atomic_load(&mb->rebalancing));
-    obs_health_set(h, mb->cause_saturated, calm);
+    obs_health_set(h, mb->cause_saturated, !crowded_for_long(mb, calm));
     if (mb->replica)
         obs_health_set(h, mb->cause_replica, mailbox_replica_in_touch(mb));
     obs_health_set(h, mb->cause_scanner,

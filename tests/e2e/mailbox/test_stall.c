@@ -308,6 +308,45 @@ static void an_operator_of_a_shard_that_hangs_holds_the_others_up_for_ten_second
     rig_close(&r);
 }
 
+/* Nearly full is not yet worth a word; nearly full for five seconds is. */
+RT_BLOCKS
+static void a_queue_that_stays_nearly_full_degrades_the_service_after_five_seconds(void **state)
+{
+    (void)state;
+    enum { PLACES = 16, MOST = PLACES - PLACES / 16 };
+    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2",    "uds=",
+                                        "http.threads=1",   "shard_capacity=16", "topic_share=100"};
+    static struct raw_conn late[MOST];
+    struct rig r;
+    char body[256], text[8192], why[32];
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    struct mailbox *mb = svc_state(r.s);
+    const struct obs_health *h = svc_health(r.s);
+    assert_int_equal(try_send(&r, 0, "before", why), 200);
+    AWAIT(obs_health_ok(h, mb->cause_saturated));
+    move_gate(true);
+    int64_t began = clock_mono_ns(mb->clock);
+    for (int i = 0; i < MOST; i++) {
+        char key[32];
+        snprintf(key, sizeof key, "late-%d", i);
+        send_body(r.topic[0], key, body);
+        request(&r, "/v1/send", body, text, sizeof text);
+        raw_connect(&late[i], (uint16_t)svc_port(r.s));
+        raw_puts(&late[i], text);
+    }
+    AWAIT(!obs_health_ok(h, mb->cause_saturated));
+    assert_true(clock_mono_ns(mb->clock) - began >= (int64_t)MAILBOX_CROWDED_MS * 1000000);
+    move_gate(false);
+    for (int i = 0; i < MOST; i++) {
+        struct raw_response a;
+        raw_read(&late[i], false, &a);
+        raw_free(&a);
+        raw_close(&late[i]);
+    }
+    AWAIT(obs_health_ok(h, mb->cause_saturated));
+    rig_close(&r);
+}
+
 /* The scanner goes on telling a shard that something is due; one tick is enough, what comes after it meets a full queue. */
 RT_BLOCKS
 static void a_tick_that_finds_its_queue_full_is_counted_and_costs_nothing(void **state)
@@ -635,6 +674,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_and_closes),
         cmocka_unit_test(an_operator_of_a_shard_that_hangs_holds_the_others_up_for_ten_seconds_at_most),
+        cmocka_unit_test(a_queue_that_stays_nearly_full_degrades_the_service_after_five_seconds),
         cmocka_unit_test(a_tick_that_finds_its_queue_full_is_counted_and_costs_nothing),
         cmocka_unit_test(events_that_a_slow_listener_lost_are_counted_one_by_one),
         cmocka_unit_test(sends_wait_for_the_next_segment_while_it_is_made),
