@@ -43,8 +43,8 @@ def parse(b):
     return out
 
 
-def frame(flags, code, app, corr, cap=b"", payload=b""):
-    return struct.pack(">IHHHH16sHQ", 38 + len(cap) + len(payload), 1, flags, code, app, b"\0" * 16, len(cap), corr) + cap + payload
+def frame(flags, code, app, corr, cap=b"", payload=b"", tenant=b"\0" * 16):
+    return struct.pack(">IHHHH16sHQ", 38 + len(cap) + len(payload), 1, flags, code, app, tenant, len(cap), corr) + cap + payload
 
 
 REQ, RESP, START, END = 1, 2, 8, 16
@@ -53,7 +53,7 @@ REQ, RESP, START, END = 1, 2, 8, 16
 class Client:
     def __init__(self, port, token):
         self.s = socket.create_connection(("127.0.0.1", port), timeout=30)
-        self.cap, self.corr = token.encode(), 0
+        self.cap, self.corr, self.tenant = token.encode(), 0, b"\0" * 16
 
     def read(self, n):
         b = b""
@@ -67,7 +67,7 @@ class Client:
     def call(self, code, payload, app=0x0201, chop=0):
         self.corr += 1
         cap, self.cap = self.cap, b""
-        f = frame(REQ | START | END, code, app, self.corr, cap, payload)
+        f = frame(REQ | START | END, code, app, self.corr, cap, payload, self.tenant)
         for i in range(0, len(f), chop or len(f)):
             self.s.sendall(f[i:i + (chop or len(f))])
         body = b""

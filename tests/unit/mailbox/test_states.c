@@ -781,6 +781,60 @@ static void an_ack_again_is_told_so_when_only_the_key_is_left(void **state)
     assert_true(out.already);
 }
 
+static void a_topic_nobody_uses_is_forgotten_and_begins_another_history(void **state)
+{
+    (void)state;
+    enum { IDLE_MS = 3600000 };
+    struct mailbox_settled out;
+    struct mailbox_sent again;
+    rules.topic_idle_ms = IDLE_MS;
+    struct uuid id = sent("k");
+    struct uuid chain_id = topic()->chain_id;
+    taken(SECOND);
+    assert_int_equal(ack(id, 1, &out), ERR_OK);
+    written();
+    pass_us((int64_t)T_REPLAY_MS * 1000); /* from here on it is idle */
+    pass_us((int64_t)IDLE_MS * 1000);
+    mailbox_shard_retention(s, now, 10);
+    assert_non_null(topic());
+    pass_us(1);
+    mailbox_shard_retention(s, now, 10);
+    assert_null(topic());
+    assert_string_equal(written(), "G");
+    start_again();
+    assert_null(topic());
+    assert_int_equal(send_key("k", 0, &again), ERR_OK);
+    assert_int_equal(again.topic_seq, 1);
+    assert_false(mailbox_id_eq(&topic()->chain_id, &chain_id)); /* it shows */
+    written();
+    rules.topic_idle_ms = 0; /* never */
+    taken(SECOND);
+    assert_int_equal(ack(again.msg_id, 1, &out), ERR_OK);
+    written();
+    pass_us(1000 * (int64_t)IDLE_MS * 1000);
+    mailbox_shard_retention(s, now, 10);
+    assert_non_null(topic());
+}
+
+static void of_many_causes_the_last_sixteen_are_kept_and_it_is_said(void **state)
+{
+    (void)state;
+    struct mailbox_settled out;
+    rules.policies.p[0].max_attempts = 20;
+    struct uuid id = sent("k");
+    for (uint16_t attempt = 1; attempt <= 17; attempt++) {
+        taken(SECOND);
+        assert_int_equal(nack(id, attempt, (struct mailbox_nack){.use_delay = true}, &out), ERR_OK);
+        pass_us(0);
+        const struct mailbox_failures *h = mailbox_history_get(&s->history, mailbox_shard_find(s, &id));
+        assert_int_equal(h->n, attempt < 16 ? attempt : 16);
+        assert_int_equal(h->truncated, attempt > 16);
+        assert_int_equal(h->f[0].attempt, attempt > 16 ? attempt - 15 : 1);
+        assert_int_equal(h->f[h->n - 1].attempt, attempt);
+        written();
+    }
+}
+
 /* ---- waiting ---- */
 
 static struct uuid last_given;
@@ -880,6 +934,8 @@ int main(void)
         EACH(i15_a_step_of_the_wall_clock_moves_no_lease_delay_or_window),
         EACH(what_was_delayed_or_reprocessed_has_all_its_tries_when_it_comes_back),
         EACH(an_ack_again_is_told_so_when_only_the_key_is_left),
+        EACH(a_topic_nobody_uses_is_forgotten_and_begins_another_history),
+        EACH(of_many_causes_the_last_sixteen_are_kept_and_it_is_said),
         EACH(a_stream_never_holds_more_bytes_than_it_asked_for),
         EACH(a_receive_that_waited_gets_no_more_bytes_than_it_asked_for),
     };
