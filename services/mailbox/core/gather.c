@@ -16,7 +16,7 @@ void mailbox_gather_wrote(struct mailbox_gather *g, int64_t now_us, int64_t took
     g->waited = false;
 }
 
-/* Those who were answered are back. Were there time for all to come back one day? */
+/* Those who were answered are back. At their pace, would all who are expected come in time? */
 static bool in_time(const struct mailbox_gather *g, int64_t now_us)
 {
     return (now_us - g->since_us) * g->expected <= (g->until_us - g->since_us) * g->answered;

@@ -89,8 +89,10 @@ static struct ask *ask_new(const struct mailbox_operator *op, enum mailbox_job_k
 static void answered(struct mailbox_job *j)
 {
     struct ask *a = j->arg;
-    if (rt_oneshot_send(&a->answer, j) != ERR_OK)
-        ask_free(a);
+    if (rt_oneshot_send(&a->answer, j) == ERR_OK)
+        return;
+    rt_oneshot_fini(&a->answer);
+    ask_free(a);
 }
 
 /* Into the queue of the topic's shard; Busy is met with full jitter. */
@@ -134,8 +136,10 @@ static enum err ask_once(struct ask *a, struct mailbox_operator *op, struct rt_t
     a->job.arg = a;
     a->job.err = ERR_OK;
     enum err e = enter(a, op, by, self, rng);
-    if (e != ERR_OK)
+    if (e != ERR_OK) {
+        rt_oneshot_fini(&a->answer);
         return e;
+    }
     do {
         e = rt_oneshot_recv(&a->answer, deadline_in_ms(LOOK_MS), &value);
         rt_task_beat(self);
@@ -155,10 +159,10 @@ static enum err ask_once(struct ask *a, struct mailbox_operator *op, struct rt_t
 static enum err ask(struct ask *a, struct mailbox_operator *op, struct rt_task *self,
                     struct rng *rng) RT_BLOCKS
 {
-    enum err e = a ? ERR_OK : ERR_NO_MEMORY;
-    bool kept = true;
+    enum err e;
+    bool kept;
     if (!a)
-        return e;
+        return ERR_NO_MEMORY;
     do {
         e = ask_once(a, op, self, rng, &kept);
     } while (kept && e == ERR_BUSY && a->job.why == MAILBOX_WHY_REBALANCING);
