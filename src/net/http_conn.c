@@ -184,6 +184,8 @@ static bool stream_has_more(const struct net_conn *c)
     return rq && rq->phase == NET_PHASE_STREAM && net_stream__has_more(rq);
 }
 
+static void end_if_idle(struct net_conn *c);
+
 static void conn_flush(struct net_conn *c)
 {
     enum err why = ERR_DISCONNECTED;
@@ -219,9 +221,10 @@ static void conn_flush(struct net_conn *c)
         conn_finish(c);
         return;
     } else if (!c->pipe_head) {
-        if (c->reading == NET_READ_IDLE && net_conn__in_n(c) == 0 && net_server__closed(c->w->s)) {
-            conn_finish(c);
-            return;
+        if (net_server__closed(c->w->s)) {
+            end_if_idle(c);
+            if (c->dead)
+                return;
         }
         net_conn__arm(c, c->active_ns + c->w->limits.idle_timeout_ms * NET_MS_NS);
     }
@@ -339,6 +342,20 @@ static void on_event(struct net_fd *nf, uint32_t events)
     current_end(c, was_dirty);
 }
 
+static bool idle(const struct net_conn *c)
+{
+    return !c->dead && !c->pipe_head && !c->out_head && c->reading == NET_READ_IDLE && !c->lingering;
+}
+
+/* While draining. A request whose bytes have come and were not read yet is there: it gets its answer, the last one. */
+static void end_if_idle(struct net_conn *c)
+{
+    if (idle(c))
+        on_event(&c->nf, EPOLLIN);
+    if (idle(c) && net_conn__in_n(c) == 0)
+        net_conn__close(c, ERR_OK);
+}
+
 void net_conn__open(struct net_worker *w, int fd, const struct net_peer *peer, struct net_tls_session *tls,
                     bool refused)
 {
@@ -409,16 +426,11 @@ void net_conn__batch_end(struct net_worker *w)
     }
 }
 
-/* No more requests are wanted: connections without one end now, the others with their last response. One whose bytes have come and
- * were not read yet is there: it gets its answer. */
+/* No more requests are wanted: connections without one end now, the others with their last response. */
 void net_conn__drain(struct net_worker *w)
 {
     for (struct net_conn *c = w->conns, *next; c; c = next) {
         next = c->next;
-        if (!c->pipe_head && !c->out_head && c->reading == NET_READ_IDLE && !c->lingering)
-            on_event(&c->nf, EPOLLIN);
-        if (!c->dead && !c->pipe_head && !c->out_head && c->reading == NET_READ_IDLE &&
-            net_conn__in_n(c) == 0 && !c->lingering)
-            net_conn__close(c, ERR_OK);
+        end_if_idle(c);
     }
 }

@@ -314,14 +314,25 @@ static void tell_room(struct net_oap_conn *c)
     }
 }
 
+static bool idle(const struct net_oap_conn *c)
+{
+    return !c->dead && c->out_first == NULL && c->inflight == 0;
+}
+
 void net_oap_conn__close_if_idle(struct net_oap_conn *c)
 {
-    if (c->dead || c->out_first != NULL || c->inflight > 0)
-        return;
-    if (c->closing)
+    if (idle(c) && c->closing) {
         half_close(c);
-    else if (atomic_load_explicit(&server_of(c)->stopping, memory_order_relaxed))
+    } else if (idle(c) && atomic_load_explicit(&server_of(c)->stopping, memory_order_relaxed)) {
+        /* A request that has come and was not read yet gets its answer. Looked at once: who goes on asking does not go on for ever. */
+        if (!c->last_look) {
+            c->last_look = true;
+            on_readable(c);
+            if (!idle(c) || c->rx.n > 0)
+                return;
+        }
         net_oap_conn__kill(c);
+    }
 }
 
 static void flush(struct net_oap_conn *c)

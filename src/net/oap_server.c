@@ -10,7 +10,11 @@
 #include "net/oap_server_internal.h"
 #include "net/sock.h"
 
-enum { ACCEPTS_PER_EVENT = 32, ACCEPT_PAUSE_MS = 100 };
+enum {
+    ACCEPTS_PER_EVENT = 32,
+    LAST_TURNS = 128, /* the kernel's queue holds no more; who comes meanwhile is not waited for */
+    ACCEPT_PAUSE_MS = 100
+};
 
 #define NS_PER_MS INT64_C(1000000)
 
@@ -72,25 +76,30 @@ static void accept_again(struct net_timer *t)
         net_loop_change(l->shard->loop, &l->nf, EPOLLIN);
 }
 
-static void on_accept(struct net_fd *nf, uint32_t events)
+/* True: there may be more. */
+static bool accept_turn(struct net_oap_listener *l)
 {
-    struct net_oap_listener *l =
-        (struct net_oap_listener *)((char *)nf - offsetof(struct net_oap_listener, nf));
-    (void)events;
     for (int i = 0; i < ACCEPTS_PER_EVENT; i++) {
         int fd;
         struct net_peer peer;
-        enum err e = net_sock_accept(nf->fd, &fd, &peer);
+        enum err e = net_sock_accept(l->nf.fd, &fd, &peer);
         if (e == ERR_BUSY) {
             /* Out of descriptors: the event would come again at once and for ever. */
-            net_loop_change(l->shard->loop, nf, 0);
+            net_loop_change(l->shard->loop, &l->nf, 0);
             net_timer_set(l->shard->loop, &l->again,
                           net_loop_now_ns(l->shard->loop) + ACCEPT_PAUSE_MS * NS_PER_MS);
         }
         if (e != ERR_OK)
-            return;
+            return false;
         admit(l, fd, &peer);
     }
+    return true;
+}
+
+static void on_accept(struct net_fd *nf, uint32_t events)
+{
+    (void)events;
+    (void)accept_turn((struct net_oap_listener *)((char *)nf - offsetof(struct net_oap_listener, nf)));
 }
 
 /* ---- life ---- */
@@ -168,8 +177,12 @@ static void listener_close(struct net_oap_listener *l)
 static void on_stop(struct net_msg *m)
 {
     struct net_oap_shard *sh = (struct net_oap_shard *)((char *)m - offsetof(struct net_oap_shard, stop));
-    for (size_t i = 0; i < sh->listeners_count; i++)
-        listener_close(&sh->listeners[i]);
+    for (size_t i = 0; i < sh->listeners_count; i++) {
+        struct net_oap_listener *l = &sh->listeners[i];
+        for (int turn = 0; turn < LAST_TURNS && l->nf.fd >= 0 && accept_turn(l); turn++)
+            ; /* who is in the queue was told "connected" */
+        listener_close(l);
+    }
     /* Dead connections keep their `next` until the end of the iteration. */
     for (struct net_oap_conn *c = sh->conns; c != NULL; c = c->next)
         net_oap_conn__close_if_idle(c);

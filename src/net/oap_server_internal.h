@@ -56,8 +56,9 @@ struct net_oap_conn {
     int64_t frame_began_ns, write_began_ns, active_ns, linger_until_ns;
     uint32_t events; /* what epoll watches */
     bool dirty, dead;
-    bool closing; /* no more requests: flush, then half close */
-    bool shut;    /* half closed: what comes is thrown away */
+    bool closing;   /* no more requests: flush, then half close */
+    bool shut;      /* half closed: what comes is thrown away */
+    bool last_look; /* draining: what had come was read once more */
 };
 
 struct net_oap_req {

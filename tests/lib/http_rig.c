@@ -22,12 +22,30 @@ static void hello(struct net_req *rq, void *ctx)
     net_reply(rq, 200, &(struct net_headers){.type = "text/plain"}, http_text("hello\n"));
 }
 
-static void stall(struct net_req *rq, void *ctx)
+static void stand_still(void)
 {
     atomic_store(&http_rig.stalled, true);
     while (atomic_load(&http_rig.stalled))
         sched_yield();
+}
+
+static void stall(struct net_req *rq, void *ctx)
+{
+    stand_still();
     hello(rq, ctx);
+}
+
+static void sent(void *arg, enum err result)
+{
+    (void)arg;
+    (void)result;
+    stand_still();
+}
+
+static void stall_after(struct net_req *rq, void *ctx)
+{
+    (void)ctx;
+    net_reply_pinned(rq, 200, NULL, http_text("hello\n"), sent, NULL);
 }
 
 static void echo(struct net_req *rq, void *ctx)
@@ -247,6 +265,7 @@ const struct net_route http_rig_routes[] = {
     {.method = "GET", .pattern = "/boxed/{n}", .fn = boxed},
     {.method = "GET", .pattern = "/hold", .fn = hold},
     {.method = "GET", .pattern = "/stall", .fn = stall},
+    {.method = "GET", .pattern = "/stall-after", .fn = stall_after},
     {.method = "GET", .pattern = "/pinned", .fn = pinned},
     {.method = "GET", .pattern = "/parts", .fn = parts},
     {.method = "GET", .pattern = "/large", .fn = large},

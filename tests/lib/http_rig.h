@@ -28,7 +28,8 @@ struct http_rig {
     _Atomic int done_status, done_complete, pieces;
     struct net_req *_Atomic held; /* by /hold */
     _Atomic(struct net_req *) stream;
-    atomic_bool stalled; /* set by /stall: its loop stands still until somebody clears it */
+    atomic_bool
+        stalled; /* set by /stall, and by /stall-after when its answer has left: the loop stands still until it is cleared */
     atomic_bool stop_workers;
 };
 

@@ -184,6 +184,27 @@ static void draining_answers_whoever_asked_before_it_is_seen(void **state)
     http_rig_stop();
 }
 
+/* Its answer had left, without a word of the end, when the drain began; the next request lay there when the loop looked again. */
+RT_BLOCKS
+static void draining_answers_a_request_that_came_while_an_answer_left(void **state)
+{
+    (void)state;
+    http_rig_start((struct net_limits){0});
+    struct raw_conn c;
+    raw_connect(&c, http_rig.port);
+    raw_puts(&c, "GET /stall-after HTTP/1.1\r\nHost: x\r\n\r\n");
+    http_answered(&c, 200, "hello");
+    EVENTUALLY(atomic_load(&http_rig.stalled));
+    raw_puts(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    net_server_stop_accepting(http_rig.server);
+    atomic_store(&http_rig.stalled, false);
+    http_answered(&c, 503, "draining");
+    assert_true(raw_at_eof(&c));
+    raw_close(&c);
+    assert_int_equal(net_server_drain(http_rig.server, deadline_in_ms(RAW_PATIENCE_MS)), ERR_OK);
+    http_rig_stop();
+}
+
 RT_BLOCKS
 static void a_server_without_connections_drains_at_once(void **state)
 {
@@ -244,6 +265,7 @@ int main(void)
         cmocka_unit_test(several_loops_share_one_port),
         cmocka_unit_test(draining_answers_what_runs_refuses_what_is_new_and_ends),
         cmocka_unit_test(draining_answers_whoever_asked_before_it_is_seen),
+        cmocka_unit_test(draining_answers_a_request_that_came_while_an_answer_left),
         cmocka_unit_test(a_server_without_connections_drains_at_once),
         cmocka_unit_test(a_frame_can_gate_requests_and_explain_refusals),
         cmocka_unit_test(hooks_see_every_response_and_stats_add_up),

@@ -38,6 +38,8 @@ struct fix {
     size_t kept_n;
     int closed;
     int room_calls;
+    void (*refused)(struct fix *f); /* NULL, or called for each request that is refused without a handler */
+    int asker, asked;               /* its connection, and how often it did */
     /* what the client heard */
     int answers, ends;
     enum err e;
@@ -91,6 +93,14 @@ static inline void serve(struct net_oap_req *rq, void *ctx)
     }
 }
 
+static inline void note_reject(void *ctx, enum net_reject why)
+{
+    struct fix *f = ctx;
+    (void)why;
+    if (f->refused != NULL)
+        f->refused(f);
+}
+
 static inline int open_fix(void **state)
 {
     struct fix *f = calloc(1, sizeof *f);
@@ -109,7 +119,8 @@ static inline int open_fix(void **state)
                                         .listen = listen_on,
                                         .listen_count = 2,
                                         .handlers = handlers,
-                                        .handlers_count = 1};
+                                        .handlers_count = 1,
+                                        .hooks = {.ctx = f, .reject = note_reject}};
     buf_init(&f->payload, 1 << 24);
     *state = f;
     return net_oap_server_create(&cfg, &f->server) == ERR_OK ? 0 : -1;

@@ -6,7 +6,8 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-static int dial(struct fix *f)
+/* Connected, and nobody has accepted it yet. */
+static int knock(struct fix *f)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(net_oap_server_port(f->server, 0))};
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -14,6 +15,12 @@ static int dial(struct fix *f)
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    return fd;
+}
+
+static int dial(struct fix *f)
+{
+    int fd = knock(f);
     turn(f, 3);
     return fd;
 }
@@ -313,6 +320,57 @@ static void draining_refuses_new_requests_and_lets_old_ones_end(void **state)
     close(idle);
 }
 
+/* On old connections and on such that nobody had accepted yet; one of them has said half of it. */
+static void draining_answers_whoever_asked_before_it_is_seen(void **state)
+{
+    enum { OLD = 2, NEW = 40, HALF = OLD - 1 };
+    struct fix *f = *state;
+    struct buf b;
+    int fd[OLD + NEW];
+    buf_init(&b, 1 << 10);
+    struct net_oap_head h = {.flags = CALL, .app = APP, .code = OP_ECHO, .corr = 1};
+    net_oap_put(&b, &h, bytes_of(NULL, 0), bytes_of("hello", 5));
+    for (size_t i = 0; i < OLD + NEW; i++)
+        fd[i] = i < OLD ? dial(f) : knock(f);
+    net_oap_server_stop_accepting(f->server);
+    for (size_t i = 0; i < OLD + NEW; i++)
+        assert_true(send(fd[i], b.p, i == HALF ? b.n / 2 : b.n, MSG_NOSIGNAL) > 0);
+    turn(f, 1);
+    put_all(f, fd[HALF], b.p + b.n / 2, b.n - b.n / 2);
+    for (size_t i = 0; i < OLD + NEW; i++) {
+        expect_answer(f, fd[i], 1, 503, NULL);
+        assert_true(peer_closed(f, fd[i]));
+        close(fd[i]);
+    }
+    assert_int_equal(net_oap_server_conns(f->server), 0);
+    buf_fini(&b);
+}
+
+static void ask_again(struct fix *f)
+{
+    struct buf b;
+    struct net_oap_head h = {.flags = CALL, .app = APP, .code = OP_ECHO, .corr = (uint64_t)++f->asked};
+    buf_init(&b, 1 << 10);
+    net_oap_put(&b, &h, bytes_of(NULL, 0), bytes_of("hello", 5));
+    if (f->asked < 1000)
+        assert_true(send(f->asker, b.p, b.n, MSG_NOSIGNAL) > 0);
+    buf_fini(&b);
+}
+
+/* Whoever has the next request ready before the answer to the last has left could keep a server from ending. */
+static void draining_ends_although_somebody_goes_on_asking(void **state)
+{
+    struct fix *f = *state;
+    f->asker = dial(f);
+    f->refused = ask_again;
+    net_oap_server_stop_accepting(f->server);
+    ask_again(f);
+    turn(f, 5);
+    assert_in_range(f->asked, 2, 10);
+    assert_int_equal(net_oap_server_conns(f->server), 0);
+    close(f->asker);
+}
+
 static void a_stream_that_is_not_read_is_busy_and_told_when_there_is_room(void **state)
 {
     struct fix *f = *state;
@@ -386,6 +444,8 @@ int main(void)
         TEST(slow_and_silent_connections_are_cut),
         TEST(compressed_requests_are_inflated_and_bombs_refused),
         TEST(draining_refuses_new_requests_and_lets_old_ones_end),
+        TEST(draining_answers_whoever_asked_before_it_is_seen),
+        TEST(draining_ends_although_somebody_goes_on_asking),
         TEST(a_stream_that_is_not_read_is_busy_and_told_when_there_is_room),
         TEST(a_stop_that_the_loop_never_saw_ends_with_the_server),
     };
