@@ -454,7 +454,7 @@ static enum err load_item(struct loader *l, const uint8_t *move)
         return mailbox_replay_dedup(l->s, &q, &l->at);
     if (p[0] != MAILBOX_REC_MOVE || !move)
         return ERR_CORRUPT;
-    struct mailbox_rec_move m = {le16_get(move), move[2], move[3], le64_get(move + 8)};
+    struct mailbox_rec_move m = mailbox_rec_move_at(move);
     return mailbox_replay_move(l->s, &q, &m, &l->at);
 }
 

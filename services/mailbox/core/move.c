@@ -28,8 +28,8 @@ static struct mailbox_digest digest_of(const struct mailbox_topic *t, const stru
 static void note_pending(struct mailbox_shard *s, uint32_t i, size_t at, size_t length,
                          const struct mailbox_digest *d)
 {
-    mailbox_shard__set_place(s, i, MAILBOX_SEGMENT_PENDING, (uint32_t)(at / 8));
-    ENTRY(s, i)->length64 = (uint16_t)((length + 63) / 64);
+    mailbox_shard__set_place(s, i, MAILBOX_SEGMENT_PENDING, (uint32_t)(at / 8),
+                             (uint32_t)((length + 63) / 64));
     s->pending[s->pending_n++] = (struct mailbox_pending){i, (uint32_t)at, *d};
 }
 
@@ -62,8 +62,9 @@ static void put_copy(struct mailbox_shard *to, uint32_t topic_id, const struct m
 {
     const struct mailbox_entry *e = ENTRY(s, i);
     if (e->state != MAILBOX_DONE) {
+        bool told = body->enq.not_before_ms || e->attempt > e->tries;
         struct mailbox_rec_move m = {e->attempt, e->tries, (uint8_t)e->state,
-                                     mailbox_shard_due_wall_ms(s, i)};
+                                     (e->flags & MAILBOX_F_LATE) && !told, mailbox_shard_due_wall_ms(s, i)};
         mailbox_shard__wrote(to, mailbox_rec_put_move(&to->group, topic_id, &m, &body->enq), true);
         return;
     }
@@ -84,6 +85,11 @@ enum err mailbox_shard_reappend(struct mailbox_shard *s, struct mailbox_now now,
     struct mailbox_topic *t = mailbox_shard__topic(s, e);
     CHECK(!s->readonly && !mailbox_shard_group_full(s));
     s->now = now;
+    if (e->state == MAILBOX_DONE && mailbox_entry_due(e) <= now.mono_us) {
+        /* A ghost: its window is over, its key may be another message's by now. Nothing of it has to be kept. */
+        mailbox_shard__set_place(s, i, MAILBOX_SEGMENT_PENDING, 0, 0);
+        return ERR_OK;
+    }
     enum err room = mailbox_shard__pending_reserve(s);
     if (room != ERR_OK)
         return room;

@@ -148,6 +148,11 @@ enum err mailbox_rec_put_enq(struct mailbox_rec_w *w, uint32_t topic_id, const s
     return ERR_OK;
 }
 
+struct mailbox_rec_move mailbox_rec_move_at(const uint8_t *b)
+{
+    return (struct mailbox_rec_move){le16_get(b), b[2], b[3], b[4] & 1, le64_get(b + 8)};
+}
+
 enum err mailbox_rec_put_move(struct mailbox_rec_w *w, uint32_t topic_id, const struct mailbox_rec_move *m,
                               const struct mailbox_rec_enq *e)
 {
@@ -157,7 +162,7 @@ enum err mailbox_rec_put_move(struct mailbox_rec_w *w, uint32_t topic_id, const 
     le16_put(b, m->attempt);
     b[2] = m->tries;
     b[3] = m->state;
-    le32_put(b + 4, 0);
+    le32_put(b + 4, m->late);
     le64_put(b + 8, m->due_ms);
     put_enq_body(b + MAILBOX_MOVE_STATE, e);
     return ERR_OK;
@@ -356,7 +361,7 @@ static bool get_body(struct mailbox_rec *r, const uint8_t *b, size_t n)
     case MAILBOX_REC_MOVE:
         if (n < MAILBOX_MOVE_STATE)
             return false;
-        r->move = (struct mailbox_rec_move){le16_get(b), b[2], b[3], le64_get(b + 8)};
+        r->move = mailbox_rec_move_at(b);
         return get_enq(b + MAILBOX_MOVE_STATE, n - MAILBOX_MOVE_STATE, &r->enq);
     case MAILBOX_REC_LEASE:
     case MAILBOX_REC_SETTLE:

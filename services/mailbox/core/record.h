@@ -72,6 +72,7 @@ struct mailbox_rec_enq {
 struct mailbox_rec_move {
     uint16_t attempt;
     uint8_t tries, state; /* enum mailbox_state */
+    bool late;            /* MAILBOX_F_LATE, when not_before and the attempts do not tell */
     uint64_t due_ms;
 };
 
@@ -112,6 +113,8 @@ NODISCARD enum err mailbox_rec_put_topic(struct mailbox_rec_w *w, uint32_t topic
                                          const struct mailbox_rec_topic *t);
 NODISCARD enum err mailbox_rec_put_enq(struct mailbox_rec_w *w, uint32_t topic_id,
                                        const struct mailbox_rec_enq *e);
+/* The MAILBOX_MOVE_STATE bytes before the body. */
+struct mailbox_rec_move mailbox_rec_move_at(const uint8_t *b);
 NODISCARD enum err mailbox_rec_put_move(struct mailbox_rec_w *w, uint32_t topic_id,
                                         const struct mailbox_rec_move *m, const struct mailbox_rec_enq *e);
 NODISCARD enum err mailbox_rec_put_lease(struct mailbox_rec_w *w, uint32_t topic_id, const struct uuid *id,

@@ -114,8 +114,14 @@ static enum err new_entry(struct mailbox_shard *s, struct mailbox_topic *t, cons
 
 static void place(struct mailbox_shard *s, uint32_t i, const struct mailbox_replay_at *at, uint32_t length)
 {
-    ENTRY(s, i)->length64 = (uint16_t)((length + 63) / 64);
-    mailbox_shard__set_place(s, i, at->segment, (uint32_t)(at->offset / 8));
+    mailbox_shard__set_place(s, i, at->segment, (uint32_t)(at->offset / 8), (length + 63) / 64);
+}
+
+/* No id is given a time before that of one that was given out. */
+static void note_ts(struct mailbox_shard *s, const struct uuid *id)
+{
+    if (mailbox_id_ts_ms(id) > s->last_ts_ms)
+        s->last_ts_ms = mailbox_id_ts_ms(id);
 }
 
 enum err mailbox_replay_enq(struct mailbox_shard *s, const struct mailbox_replay_enq *q,
@@ -141,8 +147,7 @@ enum err mailbox_replay_enq(struct mailbox_shard *s, const struct mailbox_replay
     t->topic_seq = q->topic_seq;
     t->enqueued++;
     t->last_send_ms = mailbox_id_ts_ms(&q->msg_id);
-    if (t->last_send_ms > s->last_ts_ms)
-        s->last_ts_ms = t->last_send_ms;
+    note_ts(s, &q->msg_id);
     if (q->chain)
         t->chain = *q->chain;
     if (q->not_before_ms)
@@ -176,14 +181,13 @@ enum err mailbox_replay_move(struct mailbox_shard *s, const struct mailbox_repla
     e->topic_seq = q->topic_seq & MAILBOX_SEQ_MAX;
     e->attempt = m->attempt;
     e->tries = m->tries;
-    if (q->not_before_ms || m->attempt > m->tries) /* the latter: reprocessed */
+    if (q->not_before_ms || m->late || m->attempt > m->tries) /* the last: reprocessed */
         e->flags = (e->flags | MAILBOX_F_LATE) & 31;
     mailbox_entry_set_due(e, m->state == MAILBOX_READY ? 0 : (int64_t)m->due_ms);
     mailbox_shard__set_state(s, i,
                              m->state == MAILBOX_LEASED ? MAILBOX_READY : (enum mailbox_state)m->state);
     place(s, i, at, q->length);
-    if (mailbox_id_ts_ms(&q->msg_id) > s->last_ts_ms)
-        s->last_ts_ms = mailbox_id_ts_ms(&q->msg_id);
+    note_ts(s, &q->msg_id);
     return ERR_OK;
 }
 
@@ -241,6 +245,7 @@ enum err mailbox_replay_dedup(struct mailbox_shard *s, const struct mailbox_repl
         mailbox_shard__set_state(s, i, MAILBOX_DONE);
     }
     place(s, i, at, q->length);
+    note_ts(s, &q->msg_id);
     return ERR_OK;
 }
 
@@ -306,16 +311,18 @@ static void replay_fail(struct mailbox_shard *s, const struct mailbox_rec_fail *
         e->flags = (e->flags | MAILBOX_F_HISTORY) & 31;
     if (f->attempt > e->attempt)
         e->attempt = f->attempt;
-    if (f->attempt < e->attempt)
-        return; /* an older failure that follows a copy: history only */
+    /* History only: an older failure that follows a copy; and one that led back to the queue, since its lease, or the copy, has said
+     * already where the message is. A copy that was reprocessed with a delay waits on. */
+    if (f->attempt < e->attempt || f->to == MAILBOX_TO_READY)
+        return;
     if (f->to == MAILBOX_TO_DELAYED) {
         mailbox_shard__set_state(s, i, MAILBOX_READY); /* the flag must not change under a counted state */
         e->flags = (e->flags | MAILBOX_F_AFTER_FAIL) & 31;
         mailbox_entry_set_due(e, (int64_t)f->not_before_ms);
         mailbox_shard__set_state(s, i, MAILBOX_DELAYED);
     } else {
-        mailbox_entry_set_due(e, f->to == MAILBOX_TO_DLQ ? (int64_t)f->at_ms : 0);
-        mailbox_shard__set_state(s, i, f->to == MAILBOX_TO_DLQ ? MAILBOX_DLQ : MAILBOX_READY);
+        mailbox_entry_set_due(e, (int64_t)f->at_ms);
+        mailbox_shard__set_state(s, i, MAILBOX_DLQ);
     }
 }
 

@@ -180,12 +180,14 @@ void mailbox_shard__set_state(struct mailbox_shard *s, uint32_t i, enum mailbox_
     account(s, e, 1);
 }
 
-void mailbox_shard__set_place(struct mailbox_shard *s, uint32_t i, uint32_t segment, uint32_t offset8)
+void mailbox_shard__set_place(struct mailbox_shard *s, uint32_t i, uint32_t segment, uint32_t offset8,
+                              uint32_t length64)
 {
     struct mailbox_entry *e = ENTRY(s, i);
     account(s, e, -1);
     e->segment = segment;
     e->offset8 = offset8;
+    e->length64 = (uint16_t)length64;
     account(s, e, 1);
 }
 
@@ -319,7 +321,8 @@ void mailbox_shard_committed(struct mailbox_shard *s, uint32_t segment, uint64_t
 {
     for (uint32_t k = 0; k < s->pending_n; k++) {
         struct mailbox_pending p = s->pending[k];
-        mailbox_shard__set_place(s, p.entry, segment, (uint32_t)((payload_offset + p.at) / 8));
+        mailbox_shard__set_place(s, p.entry, segment, (uint32_t)((payload_offset + p.at) / 8),
+                                 ENTRY(s, p.entry)->length64);
     }
     s->pending_n = 0;
     mailbox_rec_w_reset(&s->group);
@@ -358,7 +361,7 @@ void mailbox_shard__event(struct mailbox_shard *s, enum mailbox_event_kind kind,
 void mailbox_shard_check(const struct mailbox_shard *s)
 {
     uint32_t count[MAILBOX_STATES] = {0}, live = 0, keyless = 0;
-    uint64_t waiting = 0, keys = 0, seg_waiting = 0, seg_keys = 0;
+    uint64_t waiting = 0, keys = 0, bytes = 0, seg_waiting = 0, seg_keys = 0, seg_bytes = 0;
 
     for (uint32_t i = 1; i < s->slabs.used; i++) {
         const struct mailbox_entry *e = ENTRY(s, i);
@@ -373,14 +376,17 @@ void mailbox_shard_check(const struct mailbox_shard *s)
         if (e->segment != MAILBOX_SEGMENT_PENDING) {
             waiting += e->state != MAILBOX_DONE;
             keys += e->state == MAILBOX_DONE;
+            bytes += e->state != MAILBOX_DONE ? (uint64_t)e->length64 * 64 : 0;
         }
     }
     for (uint32_t k = 0; k < s->segment_n; k++) {
         seg_waiting += s->segment_use[k].waiting;
         seg_keys += s->segment_use[k].keys;
+        seg_bytes += s->segment_use[k].waiting_bytes;
+        CHECK(s->segment_use[k].waiting || !s->segment_use[k].waiting_bytes);
     }
     CHECK(live == s->slabs.live && live == s->by_id.n && live - keyless == s->by_key.n);
-    CHECK(waiting == seg_waiting && keys == seg_keys);
+    CHECK(waiting == seg_waiting && keys == seg_keys && bytes == seg_bytes);
     for (int st = MAILBOX_READY; st < MAILBOX_STATES; st++)
         CHECK(count[st] == s->count[st]);
     CHECK(s->timers.count == (uint64_t)count[MAILBOX_LEASED] + count[MAILBOX_DELAYED]);

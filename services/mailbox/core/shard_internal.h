@@ -14,7 +14,9 @@ struct mailbox_class_stats *mailbox_shard__stats(struct mailbox_shard *s, const 
 
 /* The only way to change a state: keeps every count right. Does not touch left and right. */
 void mailbox_shard__set_state(struct mailbox_shard *s, uint32_t i, enum mailbox_state to);
-void mailbox_shard__set_place(struct mailbox_shard *s, uint32_t i, uint32_t segment, uint32_t offset8);
+/* Where its record lies and how long it is: of these, too, every segment keeps count. */
+void mailbox_shard__set_place(struct mailbox_shard *s, uint32_t i, uint32_t segment, uint32_t offset8,
+                              uint32_t length64);
 void mailbox_shard__free(struct mailbox_shard *s, uint32_t i);
 
 /* Queues. The entry must be out of all others. */

@@ -1,6 +1,6 @@
 /*
- * The shard core against a naive model on a virtual clock: a million random events a run, crashes with loss of what was not
- * written, and the outside checker watching. Seed: MAILBOX_SEED, events: MAILBOX_EVENTS_N.
+ * The shard core against a naive model on a virtual clock: a million random events a run, messages and whole segments that are written
+ * again so that old ones can go, crashes with loss of what was not written, and the outside checker watching. Seed: MAILBOX_SEED, events: MAILBOX_EVENTS_N.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,6 +28,8 @@ struct model_msg {
     unsigned tries;
     int64_t accept_us, due_us, retention_us;
     bool after_fail, acked, delayed_at_first, late, durable;
+    bool
+        key_moved; /* settled, and its key was written again: its attempt and who settled it may be gone with the segment */
     /* what a crash goes back to: the last written state */
     enum mstate d_st;
     uint16_t d_attempt;
@@ -48,9 +50,10 @@ struct world {
     char name[TOPICS][16];
     uint8_t *journal; /* committed groups, one after another; segment = 1 + offset / SEGMENT */
     size_t journal_n, journal_cap;
+    uint32_t first_segment, groups; /* segments before the first are gone */
     struct mailbox_trace trace;
     struct sha256 head[TOPICS];
-    uint64_t events, delivered, crashes, dups, full;
+    uint64_t events, delivered, crashes, dups, full, moved, dropped;
 };
 
 static int64_t ms(const struct world *w)
@@ -130,9 +133,22 @@ static void tick(struct world *w)
     model_time(w);
 }
 
+static uint32_t active_segment(const struct world *w)
+{
+    return (uint32_t)(1 + w->journal_n / SEGMENT);
+}
+
+/* As the log does it: a group that may begin a segment names its topics. */
+static void set_scope(struct world *w)
+{
+    bool stays = SEGMENT - w->journal_n % SEGMENT > 4 * MAILBOX_LAZY_BYTES;
+    mailbox_shard_scope(w->s, active_segment(w), stays ? 0 : ++w->groups << 1 | 1);
+}
+
 static void commit(struct world *w)
 {
     struct mailbox_rec_w *g = &w->s->group;
+    assert_true(g->n < 4 * MAILBOX_LAZY_BYTES);
     if (g->n) {
         mailbox_rec_seal(g);
         if (w->journal_n / SEGMENT != (w->journal_n + g->n + 8) / SEGMENT)
@@ -149,6 +165,7 @@ static void commit(struct world *w)
         w->journal_n += 8 + ((le64_get(w->journal + w->journal_n) + 7) & ~(size_t)7);
         if (w->journal_n + 8 <= w->journal_cap)
             memset(w->journal + w->journal_n, 0, 8);
+        set_scope(w);
     }
     for (int i = 0; i < LIVE_MAX; i++) {
         struct model_msg *m = &w->m[i];
@@ -376,7 +393,7 @@ static void do_ack(struct world *w)
     enum err want = ERR_OK;
     if (m->st == M_DONE && window_over(w, m))
         want = ERR_NOT_FOUND;
-    else if (f.attempt && f.attempt != m->attempt)
+    else if (f.attempt && f.attempt != m->attempt && !(m->st == M_DONE && m->attempt == 0))
         want = ERR_STALE_ATTEMPT;
     else if (m->st == M_DONE)
         want = m->acked ? ERR_OK : ERR_NOT_FOUND;
@@ -495,11 +512,85 @@ static void do_operator(struct world *w)
     commit(w);
 }
 
+/* ---- compaction: no state changes, whatever is written again ---- */
+
+static void move(struct world *w, uint32_t i)
+{
+    const struct mailbox_entry *e = mailbox_shard_entry(w->s, i);
+    size_t pos = 0, at = (size_t)(e->segment - 1) * SEGMENT + (size_t)e->offset8 * 8;
+    struct mailbox_rec body;
+    assert_int_equal(mailbox_rec_next(bytes_of(w->journal + at, w->journal_n - at), &pos, &body), ERR_OK);
+    for (int k = 0; e->state == MAILBOX_DONE && k < LIVE_MAX; k++)
+        if (w->m[k].used && mailbox_id_eq(&w->m[k].id, &e->msg_id))
+            w->m[k].key_moved = true;
+    assert_int_equal(mailbox_shard_reappend(w->s, w->now, i, &body), ERR_OK);
+    w->moved++;
+    if (w->s->group.n > MAILBOX_LAZY_BYTES || rng_below(&w->rng, 64) == 0)
+        commit(w);
+}
+
+static void drop_oldest_segment(struct world *w)
+{
+    uint32_t oldest = w->first_segment;
+    for (uint32_t i = 1; i < w->s->slabs.used; i++) {
+        const struct mailbox_entry *e = mailbox_shard_entry(w->s, i);
+        if (e->state != MAILBOX_FREE && e->segment == oldest)
+            move(w, i);
+    }
+    for (uint32_t k = 1; k < w->s->topics.slots; k++)
+        if (w->s->topics.slot[k])
+            mailbox_shard_reappend_topic(w->s, w->s->topics.slot[k], oldest);
+    commit(w);
+    const struct mailbox_segment_use *u = mailbox_shard_segment_use(w->s, oldest);
+    assert_true(u->waiting == 0 && u->keys == 0 && u->waiting_bytes == 0);
+    w->first_segment++;
+    w->dropped++;
+}
+
+static void do_compact(struct world *w)
+{
+    commit(w); /* so that every body can be read */
+    if (w->first_segment + 1 < active_segment(w))
+        drop_oldest_segment(w);
+    for (uint32_t i = 1; i < w->s->slabs.used; i++) {
+        const struct mailbox_entry *e = mailbox_shard_entry(w->s, i);
+        if (e->state != MAILBOX_FREE && e->segment != MAILBOX_SEGMENT_PENDING && rng_below(&w->rng, 4) == 0)
+            move(w, i);
+    }
+}
+
 static void open_shard(struct world *w, uint64_t seed)
 {
     w->s = calloc(1, sizeof *w->s);
     CHECK(w->s != NULL);
     assert_int_equal(mailbox_shard_init(w->s, 0, &w->rules, seed, w->now, w->group), ERR_OK);
+}
+
+static void compare(struct world *w)
+{
+    uint32_t n[5] = {0};
+    mailbox_shard_check(w->s);
+    for (int i = 0; i < LIVE_MAX; i++) {
+        if (!w->m[i].used)
+            continue;
+        if (w->m[i].st == M_DONE && window_over(w, &w->m[i]))
+            continue;
+        n[w->m[i].st]++;
+        uint32_t e = mailbox_shard_find(w->s, &w->m[i].id);
+        assert_true(e != 0);
+        static const enum mailbox_state as[] = {MAILBOX_READY, MAILBOX_DELAYED, MAILBOX_LEASED, MAILBOX_DLQ,
+                                                MAILBOX_DONE};
+        const struct mailbox_entry *en = mailbox_shard_entry(w->s, e);
+        if (en->state != as[w->m[i].st] || (en->state != MAILBOX_DONE && en->tries != w->m[i].tries))
+            fail_msg("event %llu, %llu crashes: seq %llu is state %d, tries %u; it should be %d, %u",
+                     (unsigned long long)w->events, (unsigned long long)w->crashes,
+                     (unsigned long long)w->m[i].seq, en->state, en->tries, as[w->m[i].st], w->m[i].tries);
+    }
+    assert_int_equal(n[M_READY], w->s->count[MAILBOX_READY]);
+    assert_int_equal(n[M_DELAYED], w->s->count[MAILBOX_DELAYED]);
+    assert_int_equal(n[M_LEASED], w->s->count[MAILBOX_LEASED]);
+    assert_int_equal(n[M_DLQ], w->s->count[MAILBOX_DLQ]);
+    assert_int_equal(w->s->reorder_depth_max, 0);
 }
 
 /* Power off: what was not written is gone; the journal makes the state again. */
@@ -514,7 +605,7 @@ static void do_crash(struct world *w)
     w->now.wall_ms += off_ms;
     open_shard(w, seed);
     mailbox_replay_begin(w->s);
-    for (size_t at = 0; at + 8 <= w->journal_n;) {
+    for (size_t at = (size_t)(w->first_segment - 1) * SEGMENT; at + 8 <= w->journal_n;) {
         uint64_t n = le64_get(w->journal + at);
         if (n == 0) {
             at = (at / SEGMENT + 1) * SEGMENT;
@@ -536,6 +627,7 @@ static void do_crash(struct world *w)
     }
     assert_int_equal(mailbox_replay_end(w->s, w->now), ERR_OK);
     mailbox_shard_check(w->s);
+    set_scope(w);
     w->crashes++;
 
     int64_t wall_minus_mono_us = (int64_t)w->now.wall_ms * 1000 - w->now.mono_us;
@@ -563,10 +655,22 @@ static void do_crash(struct world *w)
             fail_msg("event %llu: message of state %d lost over a crash", (unsigned long long)w->events,
                      (int)m->st);
         struct mailbox_entry *en = mailbox_shard_entry(w->s, e);
-        if (m->st == M_DELAYED)
+        if (m->st == M_DELAYED) {
+            int64_t off = mailbox_entry_due(en) - m->d_due_us;
+            if (m->d_due_us > w->now.mono_us && (en->state != MAILBOX_DELAYED || off < -2000 || off > 2000))
+                fail_msg(
+                    "event %llu: seq %llu is due in %lld us, after the crash it is state %d, due in %lld",
+                    (unsigned long long)w->events, (unsigned long long)m->seq,
+                    (long long)(m->d_due_us - w->now.mono_us), en->state,
+                    (long long)(mailbox_entry_due(en) - w->now.mono_us));
             m->due_us = mailbox_entry_due(en);
+        }
         bool delayed = en->state == MAILBOX_DELAYED && !(en->flags & MAILBOX_F_AFTER_FAIL);
         m->retention_us = en->state == MAILBOX_READY || delayed ? mailbox_entry_due(en) : since(w, m);
+        if (m->key_moved && en->attempt == 0) {
+            m->attempt = 0;
+            m->acked = true;
+        }
         assert_int_equal(en->attempt, m->attempt);
     }
     for (int i = 0; i < TOPICS; i++) {
@@ -578,29 +682,7 @@ static void do_crash(struct world *w)
         assert_true(sha256_eq(&t->chain, &w->head[i]));
     }
     tick(w);
-}
-
-static void compare(struct world *w)
-{
-    uint32_t n[5] = {0};
-    mailbox_shard_check(w->s);
-    for (int i = 0; i < LIVE_MAX; i++) {
-        if (!w->m[i].used)
-            continue;
-        if (w->m[i].st == M_DONE && window_over(w, &w->m[i]))
-            continue;
-        n[w->m[i].st]++;
-        uint32_t e = mailbox_shard_find(w->s, &w->m[i].id);
-        assert_true(e != 0);
-        static const enum mailbox_state as[] = {MAILBOX_READY, MAILBOX_DELAYED, MAILBOX_LEASED, MAILBOX_DLQ,
-                                                MAILBOX_DONE};
-        assert_int_equal(mailbox_shard_entry(w->s, e)->state, as[w->m[i].st]);
-    }
-    assert_int_equal(n[M_READY], w->s->count[MAILBOX_READY]);
-    assert_int_equal(n[M_DELAYED], w->s->count[MAILBOX_DELAYED]);
-    assert_int_equal(n[M_LEASED], w->s->count[MAILBOX_LEASED]);
-    assert_int_equal(n[M_DLQ], w->s->count[MAILBOX_DLQ]);
-    assert_int_equal(w->s->reorder_depth_max, 0);
+    compare(w);
 }
 
 static void world_init(struct world *w, uint64_t seed)
@@ -638,7 +720,9 @@ static void world_init(struct world *w, uint64_t seed)
     struct mailbox_trace_rules tr = {
         .max_attempts = 4, .t_replay_ms = 10, .lazy_ms = INT64_MAX / 4, .slack_ms = 2};
     assert_int_equal(mailbox_trace_init(&w->trace, &tr), ERR_OK);
+    w->first_segment = 1;
     open_shard(w, seed);
+    set_scope(w);
 }
 
 static void world_fini(struct world *w)
@@ -710,7 +794,9 @@ static void run(uint64_t seed, uint64_t events)
             do_extend_or_release(w);
         else if (what < 998)
             do_operator(w);
-        else if (rng_below(&w->rng, 16) == 0) {
+        else if (rng_below(&w->rng, 8) == 0) {
+            if (rng_below(&w->rng, 2)) /* the crash cuts it off, or finds it done */
+                do_compact(w);
             do_crash(w);
         }
         if (mailbox_shard_group_full(w->s) || w->s->group.n > MAILBOX_LAZY_BYTES ||
@@ -721,11 +807,12 @@ static void run(uint64_t seed, uint64_t events)
     }
     drain(w);
     print_message("seed %llu: %llu events, %zu sent, %llu duplicates, %llu delivered, %llu refused full, "
-                  "%llu crashes\n",
+                  "%llu crashes, %llu moved, %llu segments dropped\n",
                   (unsigned long long)seed, (unsigned long long)events, w->trace.sent,
                   (unsigned long long)w->dups, (unsigned long long)w->delivered,
-                  (unsigned long long)w->full, (unsigned long long)w->crashes);
-    assert_true(w->trace.sent > events / 100 && w->crashes > 0);
+                  (unsigned long long)w->full, (unsigned long long)w->crashes, (unsigned long long)w->moved,
+                  (unsigned long long)w->dropped);
+    assert_true(w->trace.sent > events / 100 && w->crashes > 0 && w->moved > 0);
     world_fini(w);
     free(w);
 }

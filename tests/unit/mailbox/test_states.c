@@ -757,28 +757,108 @@ static void what_was_delayed_or_reprocessed_has_all_its_tries_when_it_comes_back
     assert_int_equal(mailbox_shard_find(s, &old), 0); /* its window was over long ago */
 }
 
+/* As compaction does it: these are written again, and what was written before is stripped and dropped. The types of the copies. */
+static const char *moved(const struct uuid *ids, size_t n)
+{
+    static uint32_t segment = 1;
+    mailbox_shard_scope(s, ++segment, 0);
+    for (size_t k = 0; k < n; k++) {
+        struct mailbox_rec body = {0}, r;
+        for (size_t at = 0; mailbox_rec_next(bytes_of(journal, journal_n), &at, &r) == ERR_OK;)
+            if ((r.type == MAILBOX_REC_ENQ || r.type == MAILBOX_REC_MOVE) &&
+                mailbox_id_eq(&r.enq.msg_id, &ids[k]))
+                body = r;
+        assert_int_not_equal(body.type, 0);
+        assert_int_equal(mailbox_shard_reappend(s, now, mailbox_shard_find(s, &ids[k]), &body), ERR_OK);
+    }
+    size_t before = journal_n;
+    const char *types = written();
+    memmove(journal, journal + before, journal_n -= before);
+    return types;
+}
+
 /* What compaction leaves of a settled message is its key: the attempt is not among it. */
 static void an_ack_again_is_told_so_when_only_the_key_is_left(void **state)
 {
     (void)state;
     struct mailbox_settled out;
-    struct mailbox_rec body, r;
     struct uuid id = sent("k");
     taken(SECOND);
     assert_int_equal(ack(id, 1, &out), ERR_OK);
     written();
-    for (size_t at = 0; mailbox_rec_next(bytes_of(journal, journal_n), &at, &r) == ERR_OK;)
-        if (r.type == MAILBOX_REC_ENQ)
-            body = r;
-    mailbox_shard_scope(s, 2, 0);
-    assert_int_equal(mailbox_shard_reappend(s, now, mailbox_shard_find(s, &id), &body), ERR_OK);
-    size_t before = journal_n;
-    assert_string_equal(written(), "TD");
-    memmove(journal, journal + before, journal_n -= before); /* the rest is stripped and dropped */
+    assert_string_equal(moved(&id, 1), "TD");
     start_again();
     is(id, MAILBOX_DONE, 0, 0);
     assert_int_equal(ack(id, 1, &out), ERR_OK);
     assert_true(out.already);
+}
+
+/* A message acked while it was back in the queue stays in there until it comes to its head, perhaps longer than its key lasts. */
+static void a_key_that_is_anothers_by_now_is_not_written_again(void **state)
+{
+    (void)state;
+    struct mailbox_settled out;
+    struct uuid first = sent("first"), id = sent("k"), later;
+    taken(SECOND);
+    taken(SECOND);
+    pass_us(SECOND); /* both are back, `first` at the head */
+    assert_int_equal(ack(id, 1, &out), ERR_OK);
+    written();
+    pass_us((int64_t)T_REPLAY_MS * 1000);
+    later = sent("k");
+    assert_string_equal(moved((struct uuid[]){first, id, later}, 3), "TMFM");
+    start_again();
+    is(first, MAILBOX_READY, 1, 1);
+    is(later, MAILBOX_READY, 0, 0);
+    assert_int_equal(mailbox_shard_find(s, &id), 0);
+}
+
+/* Copies say all that the records said which are gone with their segment. */
+static void what_was_written_again_is_as_it_was(void **state)
+{
+    (void)state;
+    struct mailbox_settled out;
+    struct mailbox_sent again;
+    struct uuid early = sent("early"), never;
+    taken(SECOND);
+    assert_int_equal(nack(early, 1, dead, &out), ERR_OK);
+    written();
+    assert_int_equal(mailbox_shard_reprocess(s, now, &early, 5000), ERR_OK);
+    never = sent("never");
+    assert_string_equal(moved((struct uuid[]){early, never}, 2), "TMFM");
+    start_again();
+    is(early, MAILBOX_DELAYED, 1, 0); /* its delay goes on */
+    is(never, MAILBOX_READY, 0, 0);
+    pass_us((int64_t)RETENTION_MS * 1000 + SECOND);
+    taken(SECOND);
+    assert_int_equal(ack(early, 2, &out), ERR_OK);
+    mailbox_shard_retention(s, now, 10);
+    written();
+    is(never, MAILBOX_DLQ, 0, 0);
+    assert_int_equal(mailbox_shard_reprocess(s, now, &never, 0), ERR_OK);
+    written();
+    moved(&never, 1);
+    start_again(); /* reprocessed before it was ever delivered: it has not waited since it was sent */
+    taken(SECOND);
+    is(never, MAILBOX_LEASED, 1, 1);
+    moved(&never, 1);
+    start_again();
+    pass_us(SECOND);
+    taken(SECOND);
+    is(never, MAILBOX_LEASED, 2, 2);
+    assert_int_equal(ack(never, 2, &out), ERR_OK);
+    written();
+
+    struct uuid key = sent("key");
+    taken(SECOND);
+    assert_int_equal(ack(key, 1, &out), ERR_OK);
+    written();
+    moved(&key, 1);
+    now.wall_ms -= 3600000; /* the clock is set back between two starts */
+    start_again();
+    assert_int_equal(send_key("next", 0, &again), ERR_OK);
+    written();
+    assert_true(again.ts_ms >= mailbox_id_ts_ms(&key));
 }
 
 static void a_topic_nobody_uses_is_forgotten_and_begins_another_history(void **state)
@@ -934,6 +1014,8 @@ int main(void)
         EACH(i15_a_step_of_the_wall_clock_moves_no_lease_delay_or_window),
         EACH(what_was_delayed_or_reprocessed_has_all_its_tries_when_it_comes_back),
         EACH(an_ack_again_is_told_so_when_only_the_key_is_left),
+        EACH(a_key_that_is_anothers_by_now_is_not_written_again),
+        EACH(what_was_written_again_is_as_it_was),
         EACH(a_topic_nobody_uses_is_forgotten_and_begins_another_history),
         EACH(of_many_causes_the_last_sixteen_are_kept_and_it_is_said),
         EACH(a_stream_never_holds_more_bytes_than_it_asked_for),
