@@ -171,6 +171,7 @@ void mailbox_lane_unload(struct mailbox_lane *l)
     atomic_store(&l->open_streams, 0);
     atomic_store(&l->entries, 0);
     atomic_store(&l->live_bytes, 0);
+    atomic_store(&l->idx_bytes, 0);
     atomic_store(&l->next_due_us, INT64_MAX);
     for (int c = 0; c < MAILBOX_CLASSES_MAX; c++)
         atomic_store(&l->oldest_ready_us[c], INT64_MAX);
@@ -247,14 +248,15 @@ uint64_t mailbox_lane_bytes_max(const struct mailbox *mb)
  * Sends end before the room does: handing out and settling are records too, and a mailbox that could not write them would stay full
  * for ever. A sixteenth is kept for them, at least two segments; with room for hardly any, the second one.
  */
-bool mailbox_lane_over_quota(const struct mailbox_lane *l, uint64_t idx_bytes)
+bool mailbox_lane_over_quota(const struct mailbox_lane *l)
 {
     const struct mailbox *mb = l->mb;
     uint64_t each = mb->segment_bytes, segments = store_journal_segments(l->log.journal, NULL, 0),
              most = mailbox_lane_bytes_max(mb), reserve = most / 16 / mb->shards / each;
     if (segments < 2)
         return false;
-    return ((segments + (reserve < 2 ? 2 : reserve)) * each + idx_bytes) * mb->shards > most;
+    return ((segments + (reserve < 2 ? 2 : reserve)) * each + atomic_load(&l->idx_bytes)) * mb->shards >
+           most;
 }
 
 enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now)

@@ -30,8 +30,7 @@ struct mailbox_reclaim {
 struct mailbox_keeping {
     uint32_t indexed_to; /* last segment with an index file */
     uint32_t oldest_idx; /* oldest index file there is; 0 = none */
-    uint64_t idx_bytes;
-    uint32_t scrubbed; /* last segment the scrub read */
+    uint32_t scrubbed;   /* last segment the scrub read */
     uint32_t segment_seen;
     int64_t segment_since_ms, scrub_at_ns;
     bool looked; /* at the files there are, when the shard came for the incarnation-th time */
@@ -117,6 +116,7 @@ struct mailbox_lane {
     atomic_uint count[MAILBOX_STATES];
     atomic_uint topics, waiters, open_streams;
     _Atomic uint64_t reorder_depth, entries, live_bytes;
+    _Atomic uint64_t idx_bytes;                           /* of index files, by the rebalancer */
     _Atomic int64_t oldest_ready_us[MAILBOX_CLASSES_MAX]; /* since when; INT64_MAX = none waits */
     _Atomic uint32_t active_segment;
     _Atomic int64_t sealed_every_ms; /* how long the last segment lasted */
@@ -145,6 +145,6 @@ void mailbox_lane_count_leases(struct mailbox_lane *l);
 NODISCARD enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS;
 /* What the files of all shards may use together, and whether this one has come so near its part that sends must end. Any thread. */
 uint64_t mailbox_lane_bytes_max(const struct mailbox *mb);
-bool mailbox_lane_over_quota(const struct mailbox_lane *l, uint64_t idx_bytes);
+bool mailbox_lane_over_quota(const struct mailbox_lane *l);
 
 #endif

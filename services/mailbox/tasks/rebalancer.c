@@ -39,15 +39,18 @@ static void look_around(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
         clock_mono_ns(mb->clock) + (rest_ms < SCRUB_AFTER_MS ? rest_ms : SCRUB_AFTER_MS) * 1000000;
     if (!atomic_load(&l->readonly) && store_journal_adopt_spares(l->log.journal) != ERR_OK)
         obs_log(svc_log(mb->svc), OBS_WARN, "storage.no_spare", OBS_U64("shard", l->no), OBS_END);
+    atomic_store(&l->idx_bytes, 0);
     if (mailbox_idx_list(svc_disk(mb->svc), l->dir, &f) != ERR_OK || !f.first_idx)
         return;
     l->keeping.oldest_idx = f.first_idx;
     for (uint32_t no = f.first_idx; no <= f.last_idx; no++) {
         char path[STORE_PATH_MAX];
         struct store_stat st;
+        if (no > l->keeping.indexed_to && no >= f.first_seg)
+            break; /* will be written again, and counted then */
         mailbox_idx_path(path, l->dir, no);
         if (store_disk_stat(svc_disk(mb->svc), path, &st) == ERR_OK)
-            l->keeping.idx_bytes += st.bytes;
+            atomic_fetch_add(&l->idx_bytes, st.bytes);
     }
 }
 
@@ -72,15 +75,15 @@ static unsigned spares_wanted(const struct mailbox_lane *l)
 static void spare(struct mailbox *mb, struct mailbox_lane *l) RT_BLOCKS
 {
     uint64_t free_bytes = 0;
-    atomic_store(&l->over_quota, mailbox_lane_over_quota(l, l->keeping.idx_bytes));
+    atomic_store(&l->over_quota, mailbox_lane_over_quota(l));
     if (atomic_load(&l->readonly) || store_journal_spares(l->log.journal) >= spares_wanted(l))
         return;
     const struct mailbox_config *cfg = mailbox_config(mb);
     bool low = store_disk_free_bytes(svc_disk(mb->svc), l->dir, &free_bytes) == ERR_OK &&
                free_bytes < cfg->storage_min_free + mb->segment_bytes;
     uint64_t most = mailbox_lane_bytes_max(mb);
-    uint64_t used =
-        (store_journal_segments(l->log.journal, NULL, 0) + 1) * mb->segment_bytes + l->keeping.idx_bytes;
+    uint64_t used = (store_journal_segments(l->log.journal, NULL, 0) + 1) * mb->segment_bytes +
+                    atomic_load(&l->idx_bytes);
     bool over = used * mb->shards > most && store_journal_segments(l->log.journal, NULL, 0) > 0;
     enum err e = (low && !svc_amnesia(mb->svc)) || over
                      ? ERR_NO_SPACE
@@ -165,7 +168,7 @@ static bool index_next(struct mailbox *mb, struct mailbox_lane *l, const struct 
     if (e != ERR_OK)
         return false;
     k->indexed_to = next;
-    k->idx_bytes += bytes;
+    atomic_fetch_add(&l->idx_bytes, bytes);
     if (!k->oldest_idx)
         k->oldest_idx = next;
     return true;
@@ -224,7 +227,8 @@ static void drop(struct mailbox *mb, struct mailbox_lane *l, uint32_t oldest_seg
             OBS_U64("segment", k->oldest_idx), OBS_ERR(e), OBS_END);
     if (e != ERR_OK && e != ERR_NOT_FOUND)
         return;
-    k->idx_bytes -= st.bytes < k->idx_bytes ? st.bytes : k->idx_bytes;
+    if (e == ERR_OK)
+        atomic_fetch_sub(&l->idx_bytes, st.bytes);
     k->oldest_idx = k->oldest_idx < k->indexed_to ? k->oldest_idx + 1 : 0;
 }
 
@@ -328,7 +332,7 @@ static void show_bytes(struct mailbox *mb)
         if (!mailbox_presence_pin(&l->presence))
             continue;
         seg += (double)(store_journal_segments(l->log.journal, NULL, 0) * mb->segment_bytes);
-        idx += (double)l->keeping.idx_bytes;
+        idx += (double)atomic_load(&l->idx_bytes);
         live += (double)atomic_load(&l->live_bytes);
         mailbox_presence_unpin(&l->presence);
     }

@@ -20,12 +20,15 @@ enum {
     DEAD_BYTES = 256 << 20,
 };
 
+/* Of the files that are there. What is gone already weighs nothing, or a mailbox that has been up for long would copy for ever. */
 static bool dead_outweighs(const struct mailbox_lane *l)
 {
     const struct mailbox_shard *s = &l->shard;
-    uint64_t live = 0, all = (uint64_t)s->segment_n * l->mb->segment_bytes;
+    uint64_t live = 0,
+             all = (uint64_t)store_journal_segments(l->log.journal, NULL, 0) * l->mb->segment_bytes +
+                   atomic_load(&l->idx_bytes);
     for (uint32_t k = 0; k < s->segment_n; k++)
-        live += s->segment_use[k].waiting_bytes;
+        live += s->segment_use[k].waiting_bytes + (uint64_t)s->segment_use[k].keys * KEY_BYTES;
     return all > 2 * live + DEAD_BYTES;
 }
 
@@ -62,7 +65,8 @@ static void move_entries(struct mailbox_lane *l, struct mailbox_now now, uint32_
         c->entry = 0;
     }
     c->busy = true;
-    for (uint32_t looked = 0; looked < ENTRIES_PER_TURN && moved < MOVE_BYTES; looked++) {
+    for (uint32_t looked = 0;
+         looked < ENTRIES_PER_TURN && moved < MOVE_BYTES && !mailbox_shard_group_full(s); looked++) {
         if (++c->entry >= s->slabs.used) {
             c->entry =
                 0; /* once more, for places that were freed and taken again behind the walk; but not at once */
@@ -73,7 +77,7 @@ static void move_entries(struct mailbox_lane *l, struct mailbox_now now, uint32_
         if (e->state == MAILBOX_FREE || e->segment != segment || (e->state == MAILBOX_DONE && !keys))
             continue;
         if (reappend(l, now, c->entry, &moved) != ERR_OK) {
-            c->entry--; /* no room in this group, or unreadable: the segment stays and is tried again */
+            c->entry--; /* no memory, or unreadable: the segment stays and is tried again */
             c->busy = false;
             break;
         }

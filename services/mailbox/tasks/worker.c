@@ -472,7 +472,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
     now = mailbox_now(l->mb);
     adopt_rules(l);
     l->shard.no_room = atomic_load(&l->over_quota) ||
-                       mailbox_lane_over_quota(l, 0); /* the rebalancer may look when it is too late */
+                       mailbox_lane_over_quota(l); /* the rebalancer may look when it is too late */
     if (atomic_load(&l->damaged) &&
         !l->shard.readonly) { /* settling goes on in memory; a start will judge the files */
         mailbox_shard_failed(&l->shard);
