@@ -296,32 +296,51 @@ static enum err make_dirs(struct edge_store *s)
     return store_disk_list(s->disk, b.dir, remove_tmp, &b);
 }
 
-/* Replays what is good; *out_good is where that ends. */
+/* Replays what is good; *out_good is where that ends. Decodes a few records ahead of what it applies. */
 static enum err replay(struct edge_store *s, struct bytes log, size_t *out_good)
 {
-    struct edge_record r;
-    size_t at = EDGE_LOG_HEADER, n;
-    for (;;) {
-        enum err e = edge_record_decode(bytes_of(log.p + at, log.n - at), &r, &n);
-        *out_good = at;
-        if (e != ERR_OK)
-            return e == ERR_EMPTY ? ERR_OK : e;
-        e = edge_catalog_apply(&s->catalog, &r);
-        if (e != ERR_OK)
-            return e;
-        at += n;
+    enum { AHEAD = 16 };
+    struct edge_record ring[AHEAD];
+    size_t at = EDGE_LOG_HEADER, n, in = 0, out = 0;
+    enum err e = ERR_OK;
+    while (e == ERR_OK || out < in) {
+        if (e == ERR_OK && in - out < AHEAD) {
+            struct edge_record *r = &ring[in % AHEAD];
+            e = edge_record_decode(bytes_of(log.p + at, log.n - at), r, &n);
+            if (e != ERR_OK)
+                continue;
+            edge_catalog_prefetch(&s->catalog, r);
+            at += n;
+            in++;
+        } else {
+            enum err applied = edge_catalog_apply(&s->catalog, &ring[out++ % AHEAD]);
+            if (applied != ERR_OK)
+                return applied;
+        }
     }
+    *out_good = at;
+    return e == ERR_EMPTY ? ERR_OK : e;
 }
 
-static enum err object_found(void *ctx, const char *name)
+struct listing {
+    struct edge_catalog *catalog;
+    size_t n;
+    struct sha256 found[512];
+};
+
+static void listing_flush(struct listing *l)
 {
-    struct edge_store *s = ctx;
-    struct sha256 digest;
-    struct edge_object *o = hex_decode(str_from_c(name), digest.b, sizeof digest.b) == ERR_OK
-                                ? edge_catalog_object(&s->catalog, &digest)
-                                : NULL;
-    if (o)
-        o->found = true;
+    edge_catalog_found(l->catalog, l->found, l->n);
+    l->n = 0;
+}
+
+static enum err object_listed(void *ctx, const char *name)
+{
+    struct listing *l = ctx;
+    if (hex_decode(str_from_c(name), l->found[l->n].b, sizeof l->found[l->n].b) == ERR_OK)
+        l->n++;
+    if (l->n == sizeof l->found / sizeof *l->found)
+        listing_flush(l);
     return ERR_OK;
 }
 
@@ -333,10 +352,12 @@ static void drop_lost(struct edge_store *s)
     size_t at = 0, n = 0;
     void *value;
     char path[STORE_PATH_MAX];
+    struct listing listing = {.catalog = &s->catalog};
     struct sha256 *lost = calloc(map_count(&s->catalog.objects) + 1, sizeof *lost);
     for (unsigned i = 0; i < 256; i++) {
         snprintf(path, sizeof path, "%.480s/cas/%02x", s->dir, i);
-        enum err e = store_disk_list(s->disk, path, object_found, s);
+        enum err e = store_disk_list(s->disk, path, object_listed, &listing);
+        listing_flush(&listing);
         if (e != ERR_OK)
             obs_log(svc_log(s->e->svc), OBS_WARN, "objects_not_listed", OBS_U64("folder", i), OBS_ERR(e),
                     OBS_END);
@@ -398,6 +419,8 @@ static enum err recover(struct edge_store *s, const char *path)
             fresh = true;
             e = keep_bad(s, path);
         } else if (e == ERR_OK)
+            e = edge_catalog_expect(&s->catalog, log.n);
+        if (e == ERR_OK && !fresh)
             e = replay(s, buf_bytes(&log), &good);
     }
     if (e == ERR_TORN || e == ERR_CORRUPT) {

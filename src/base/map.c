@@ -1,5 +1,6 @@
 #include "base/map.h"
 
+#include "base/prefetch.h"
 #include "base/siphash.h"
 
 struct map_slot {
@@ -38,3 +39,18 @@ static struct bytes slot_key(const struct map_slot *s)
 #define MAP_SLOT map_slot
 #define MAP_KEY  struct bytes
 #include "base/map_template.h"
+
+void map_prefetch_place(const struct map *m, struct bytes key)
+{
+    if (m->slots)
+        prefetch_line(&m->slots[key_hash(key) & m->mask]);
+}
+
+void map_prefetch(const struct map *m, struct bytes key)
+{
+    if (!m->slots)
+        return;
+    const struct map_slot *s = &m->slots[key_hash(key) & m->mask];
+    prefetch_line(s->p);
+    prefetch_line(s->p + s->n);
+}

@@ -23,6 +23,7 @@ struct map {
 };
 
 NODISCARD enum err map_init(struct map *m, size_t expect);
+NODISCARD enum err map_reserve(struct map *m, size_t expect); /* room for as many in all */
 void map_fini(struct map *m);
 void map_clear(struct map *m);
 size_t map_count(const struct map *m);
@@ -32,6 +33,10 @@ NODISCARD enum err map_add(struct map *m, struct bytes key, void *value);
 /* Adds or replaces (key view and value); *out_old (may be NULL) gets the replaced value or NULL. */
 NODISCARD enum err map_put(struct map *m, struct bytes key, void *value, void **out_old);
 void *map_remove(struct map *m, struct bytes key); /* the value that was there, or NULL */
+/* For who looks up many one after the other: asks for the key's place, and a little later for the key that lies there and what
+ * begins behind it. */
+void map_prefetch_place(const struct map *m, struct bytes key);
+void map_prefetch(const struct map *m, struct bytes key);
 /* size_t at = 0; while (map_next(&m, &at, &key, &value)) ...; key and value may be NULL pointers. */
 bool map_next(const struct map *m, size_t *at, struct bytes *out_key, void **out_value);
 /* Removes every entry for which gone() says true; returns how many. gone() may free the value. */
@@ -44,6 +49,7 @@ struct map64 {
 };
 
 NODISCARD enum err map64_init(struct map64 *m, size_t expect);
+NODISCARD enum err map64_reserve(struct map64 *m, size_t expect);
 void map64_fini(struct map64 *m);
 void map64_clear(struct map64 *m);
 size_t map64_count(const struct map64 *m);
@@ -70,6 +76,7 @@ struct map128 {
 };
 
 NODISCARD enum err map128_init(struct map128 *m, size_t expect);
+NODISCARD enum err map128_reserve(struct map128 *m, size_t expect);
 void map128_fini(struct map128 *m);
 void map128_clear(struct map128 *m);
 size_t map128_count(const struct map128 *m);

@@ -55,13 +55,18 @@ static enum err table_grow(struct MAP *m, size_t slots)
     return ERR_OK;
 }
 
-static enum err table_make_room(struct MAP *m)
+/* Puts what is not there yet; at is the empty slot where it would go, as long as there is room. */
+static enum err table_insert(struct MAP *m, size_t at, MAP_KEY key, uint64_t hash, void *value)
 {
-    if (!m->slots)
-        return table_grow(m, MAP_FIRST_SLOTS);
-    size_t slots = m->mask + 1;
-    if (m->n + 1 > slots / 4 * 3)
-        return table_grow(m, slots * 2);
+    size_t slots = m->slots ? m->mask + 1 : 0;
+    if (m->n + 1 > slots / 4 * 3) {
+        enum err e = table_grow(m, slots ? slots * 2 : MAP_FIRST_SLOTS);
+        if (e != ERR_OK)
+            return e;
+        at = table_find(m, key, hash);
+    }
+    slot_set(&m->slots[at], key, hash, value);
+    m->n++;
     return ERR_OK;
 }
 
@@ -85,12 +90,15 @@ static void table_delete(struct MAP *m, size_t hole)
 enum err MAP_FN(_init)(struct MAP *m, size_t expect)
 {
     *m = (struct MAP){0};
-    if (expect == 0)
-        return ERR_OK;
+    return MAP_FN(_reserve)(m, expect);
+}
+
+enum err MAP_FN(_reserve)(struct MAP *m, size_t expect)
+{
     size_t slots = MAP_FIRST_SLOTS;
     while (expect > slots / 4 * 3)
         slots *= 2;
-    return table_alloc(m, slots) ? ERR_OK : ERR_NO_MEMORY;
+    return expect == 0 || (m->slots && slots <= m->mask + 1) ? ERR_OK : table_grow(m, slots);
 }
 
 void MAP_FN(_fini)(struct MAP *m)
@@ -122,30 +130,25 @@ enum err MAP_FN(_add)(struct MAP *m, MAP_KEY key, void *value)
 {
     CHECK(value != NULL);
     uint64_t hash = key_hash(key);
-    if (m->n && m->slots[table_find(m, key, hash)].value)
+    size_t at = m->slots ? table_find(m, key, hash) : 0;
+    if (m->slots && m->slots[at].value)
         return ERR_EXISTS;
-    enum err e = table_make_room(m);
-    if (e != ERR_OK)
-        return e;
-    slot_set(&m->slots[table_find(m, key, hash)], key, hash, value);
-    m->n++;
-    return ERR_OK;
+    return table_insert(m, at, key, hash, value);
 }
 
 enum err MAP_FN(_put)(struct MAP *m, MAP_KEY key, void *value, void **out_old)
 {
     CHECK(value != NULL);
     uint64_t hash = key_hash(key);
-    size_t at = m->n ? table_find(m, key, hash) : 0;
-    void *old = m->n ? m->slots[at].value : NULL;
-    if (!old) {
-        enum err e = table_make_room(m);
+    size_t at = m->slots ? table_find(m, key, hash) : 0;
+    void *old = m->slots ? m->slots[at].value : NULL;
+    if (old)
+        slot_set(&m->slots[at], key, hash, value);
+    else {
+        enum err e = table_insert(m, at, key, hash, value);
         if (e != ERR_OK)
             return e;
-        at = table_find(m, key, hash);
-        m->n++;
     }
-    slot_set(&m->slots[at], key, hash, value);
     if (out_old)
         *out_old = old;
     return ERR_OK;

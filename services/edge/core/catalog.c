@@ -5,6 +5,7 @@
 #include "base/check.h"
 
 enum { PUT_REF_FIXED = EDGE_RECORD_HEAD + 72, PACK_SINCE_FIXED = EDGE_RECORD_HEAD + 44 };
+enum { PLACES_AHEAD = 16, KEYS_AHEAD = 8 }; /* of many objects that are looked up in a row */
 
 static struct bytes digest_key(const struct sha256 *d)
 {
@@ -18,6 +19,13 @@ enum err edge_catalog_init(struct edge_catalog *c)
     if (e == ERR_OK)
         e = map_init(&c->objects, 0);
     return e == ERR_OK ? map_init(&c->packs, 0) : e;
+}
+
+enum err edge_catalog_expect(struct edge_catalog *c, uint64_t log_bytes)
+{
+    size_t names = log_bytes / (PUT_REF_FIXED + 1);
+    enum err e = map_reserve(&c->refs, names);
+    return e == ERR_OK ? map_reserve(&c->objects, names) : e;
 }
 
 static void free_all(struct map *m)
@@ -66,12 +74,18 @@ static void unlink_ref(struct edge_ref *r)
         r->next->prev = r->prev;
 }
 
-static void drop_ref(struct edge_catalog *c, struct edge_ref *r)
+/* Of one that is in the map no more. */
+static void ref_free(struct edge_catalog *c, struct edge_ref *r)
 {
-    CHECK(map_remove(&c->refs, bytes_of_str(r->name)) == r);
     unlink_ref(r);
     c->ref_bytes -= ref_cost(r);
     free(r);
+}
+
+static void drop_ref(struct edge_catalog *c, struct edge_ref *r)
+{
+    CHECK(map_remove(&c->refs, bytes_of_str(r->name)) == r);
+    ref_free(c, r);
 }
 
 static struct str keep(char **at, struct str s)
@@ -129,14 +143,14 @@ static enum err put_ref(struct edge_catalog *c, const struct edge_record *rec)
                            .name = keep(&at, rec->name),
                            .mime = keep(&at, rec->mime),
                            .etag = keep(&at, rec->etag)};
-    struct edge_ref *old = edge_catalog_ref(c, rec->name);
-    if (old)
-        drop_ref(c, old);
-    e = map_add(&c->refs, bytes_of_str(r->name), r);
+    void *old;
+    e = map_put(&c->refs, bytes_of_str(r->name), r, &old);
     if (e != ERR_OK) {
         free(r);
         return e;
     }
+    if (old)
+        ref_free(c, old);
     r->next = o->refs;
     if (r->next)
         r->next->prev = r;
@@ -157,13 +171,35 @@ static void del_object(struct edge_catalog *c, const struct sha256 *digest)
     free(o);
 }
 
+/* The i-th of many: meanwhile what the next ones need is on its way. */
+static struct edge_object *one_of_many(const struct edge_catalog *c, const void *digests, size_t stride,
+                                       size_t n, size_t i)
+{
+    const uint8_t *at = (const uint8_t *)digests + i * stride;
+    if (n - i > PLACES_AHEAD)
+        map_prefetch_place(&c->objects, bytes_of(at + PLACES_AHEAD * stride, sizeof(struct sha256)));
+    if (n - i > KEYS_AHEAD)
+        map_prefetch(&c->objects, bytes_of(at + KEYS_AHEAD * stride, sizeof(struct sha256)));
+    return map_get(&c->objects, bytes_of(at, sizeof(struct sha256)));
+}
+
+void edge_catalog_found(struct edge_catalog *c, const struct sha256 *digests, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct edge_object *o = one_of_many(c, digests, sizeof *digests, n, i);
+        if (o)
+            o->found = true;
+    }
+}
+
 static void touch(struct edge_catalog *c, struct bytes touches)
 {
     for (size_t i = 0; i < touches.n / EDGE_TOUCH_BYTES; i++) {
         struct sha256 digest;
         uint32_t at_s;
         edge_touch_at(touches, i, &digest, &at_s);
-        struct edge_object *o = edge_catalog_object(c, &digest);
+        struct edge_object *o =
+            one_of_many(c, touches.p, EDGE_TOUCH_BYTES, touches.n / EDGE_TOUCH_BYTES, i);
         if (!o)
             continue;
         o->touched_s = o->last_use_s = at_s; /* the log's word is the last one */
@@ -220,6 +256,14 @@ enum err edge_catalog_apply(struct edge_catalog *c, const struct edge_record *re
         return ERR_OK;
     }
     UNREACHABLE();
+}
+
+void edge_catalog_prefetch(const struct edge_catalog *c, const struct edge_record *r)
+{
+    if (r->type != EDGE_PUT_REF)
+        return;
+    map_prefetch_place(&c->objects, digest_key(&r->digest));
+    map_prefetch_place(&c->refs, bytes_of_str(r->name));
 }
 
 static void dump_touches(const struct edge_catalog *c, struct buf *out)

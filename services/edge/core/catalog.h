@@ -26,11 +26,11 @@ struct edge_ref {
 
 struct edge_object {
     struct sha256 digest;
-    uint64_t size;
+    bool found; /* the start's: its file is there */
     uint32_t last_use_s;
     uint32_t touched_s; /* last use as the log knows it */
-    uint64_t use_no;    /* which use the last one was, since the start; 0: none since then */
-    bool found;         /* the start's: its file is there */
+    uint64_t size;
+    uint64_t use_no; /* which use the last one was, since the start; 0: none since then */
     struct edge_ref *refs;
 };
 
@@ -48,10 +48,14 @@ struct edge_catalog {
 };
 
 NODISCARD enum err edge_catalog_init(struct edge_catalog *c);
+/* Makes room for what a log of so many bytes can name at most; takes at most twice its size. */
+NODISCARD enum err edge_catalog_expect(struct edge_catalog *c, uint64_t log_bytes);
 void edge_catalog_fini(struct edge_catalog *c);
 
 /* Applies one record. ERR_NO_MEMORY leaves it as it was. A record about something unknown changes nothing. */
 NODISCARD enum err edge_catalog_apply(struct edge_catalog *c, const struct edge_record *r);
+/* Asks for what applying it will touch: a start applies many, and waits for memory most of all. */
+void edge_catalog_prefetch(const struct edge_catalog *c, const struct edge_record *r);
 /* Writes the shortest log (records, no header) that replays to this state. */
 void edge_catalog_dump(const struct edge_catalog *c, struct buf *out);
 
@@ -62,6 +66,9 @@ const struct edge_pack_since *edge_catalog_pack(const struct edge_catalog *c, st
 /* Adds an object nobody refers to (found by the orphan walk); it ages out like others. */
 NODISCARD enum err edge_catalog_adopt(struct edge_catalog *c, const struct sha256 *digest, uint64_t size,
                                       uint32_t last_use_s);
+
+/* Their files are there. */
+void edge_catalog_found(struct edge_catalog *c, const struct sha256 *digests, size_t n);
 
 /* Somebody asked for it, or it was just stored. Seconds alone do not say which of two uses came later. */
 void edge_catalog_use(struct edge_catalog *c, struct edge_object *o, int64_t now_ms);

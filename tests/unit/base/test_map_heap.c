@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <cmocka.h>
 
 #include "base/heap.h"
@@ -50,6 +51,30 @@ static bool odd_is_gone(uint64_t key, void *value, void *arg)
     (void)value;
     (*(size_t *)arg)++;
     return key % 2 == 1;
+}
+
+static void reserved_room_keeps_what_is_there_and_is_not_left_for_a_larger_one(void **state)
+{
+    static char keys[1000][4];
+    struct map m;
+    (void)state;
+    assert_int_equal(map_init(&m, 0), ERR_OK);
+    for (size_t i = 0; i < 1000; i++) {
+        snprintf(keys[i], sizeof keys[i], "%03zu", i);
+        if (i == 100)
+            assert_int_equal(map_reserve(&m, 1000), ERR_OK);
+        const struct map_slot *before = m.slots;
+        map_prefetch_place(&m, bytes_of(keys[i], 3));
+        map_prefetch(&m, bytes_of(keys[i], 3));
+        assert_int_equal(map_add(&m, bytes_of(keys[i], 3), keys[i]), ERR_OK);
+        assert_true(i < 100 || m.slots == before);
+    }
+    size_t mask = m.mask;
+    assert_int_equal(map_reserve(&m, 10), ERR_OK);
+    assert_int_equal(m.mask, mask);
+    for (size_t i = 0; i < 1000; i++)
+        assert_ptr_equal(map_get(&m, bytes_of(keys[i], 3)), keys[i]);
+    map_fini(&m);
 }
 
 static void sweep_sees_every_entry_once_and_removes_the_chosen(void **state)
@@ -137,6 +162,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(siphash_agrees_with_openssl_and_its_fixed_size_entries_agree_with_it),
         cmocka_unit_test(map_finds_what_was_added_and_refuses_a_second),
+        cmocka_unit_test(reserved_room_keeps_what_is_there_and_is_not_left_for_a_larger_one),
         cmocka_unit_test(sweep_sees_every_entry_once_and_removes_the_chosen),
         cmocka_unit_test(iteration_visits_each_128_bit_key),
         cmocka_unit_test(heap_gives_the_least_first_after_removals_and_moves),

@@ -443,6 +443,36 @@ static void an_object_is_not_evicted_in_the_second_it_was_stored(void **state)
     edge_catalog_fini(&c);
 }
 
+/* More than are looked up ahead, strangers among them. */
+static void many_objects_are_found_and_touched_each_by_its_digest(void **state)
+{
+    struct edge_catalog c;
+    struct sha256 d[100];
+    struct buf touches;
+    (void)state;
+    assert_int_equal(edge_catalog_init(&c), ERR_OK);
+    assert_int_equal(edge_catalog_expect(&c, 81 * 50), ERR_OK);
+    size_t room = c.objects.mask;
+    buf_init(&touches, sizeof d * 2);
+    for (uint32_t i = 0; i < 100; i++) {
+        sha256_of(&i, sizeof i, &d[i]);
+        edge_touch_put(&touches, &d[i], 2000 + i);
+        if (i % 2)
+            assert_int_equal(edge_catalog_adopt(&c, &d[i], 1, 1000), ERR_OK);
+    }
+    assert_int_equal(c.objects.mask, room);
+    edge_catalog_found(&c, d, 50);
+    assert_int_equal(
+        edge_catalog_apply(&c, &(struct edge_record){.type = EDGE_TOUCH, .touches = buf_bytes(&touches)}),
+        ERR_OK);
+    for (uint32_t i = 0; i < 100; i++) {
+        const struct edge_object *o = edge_catalog_object(&c, &d[i]);
+        assert_true(i % 2 ? o->found == (i < 50) && o->last_use_s == 2000 + i : o == NULL);
+    }
+    buf_fini(&touches);
+    edge_catalog_fini(&c);
+}
+
 static void removing_an_object_removes_every_name_of_it(void **state)
 {
     struct edge_catalog c;
@@ -760,6 +790,7 @@ int main(void)
         cmocka_unit_test(since_never_goes_back_over_a_rollback),
         cmocka_unit_test(eviction_takes_the_least_recently_used_down_to_95_percent),
         cmocka_unit_test(an_object_is_not_evicted_in_the_second_it_was_stored),
+        cmocka_unit_test(many_objects_are_found_and_touched_each_by_its_digest),
         cmocka_unit_test(removing_an_object_removes_every_name_of_it),
         cmocka_unit_test(paths_are_decoded_once_and_strictly),
         cmocka_unit_test(routes_are_chosen_by_the_longest_prefix),
