@@ -8,8 +8,10 @@
 
 #include "auth/mint.h"
 #include "auth/secret_file.h"
+#include "base/check.h"
 #include "net/http_client.h"
 #include "ron/services.h"
+#include "ron/table.h"
 
 enum { BODY_MAX = 64 << 20, TOKEN_MAX = 8192, HEADERS_MAX = 12, REDIRECTS_MAX = 5 };
 
@@ -194,9 +196,13 @@ void client_print_raw(const struct client_answer *a)
 
 static void print_value(const json_t *v)
 {
-    if (json_is_string(v))
-        printf("%s", json_string_value(v));
-    else if (json_is_boolean(v))
+    if (json_is_string(v)) {
+        char *text = strdup(json_string_value(v));
+        CHECK(text);
+        table_tame(text, strlen(text), "");
+        fputs(text, stdout);
+        free(text);
+    } else if (json_is_boolean(v))
         printf("%s", json_is_true(v) ? "yes" : "no");
     else if (json_is_null(v) || (json_is_array(v) && json_array_size(v) == 0))
         printf("none");
@@ -264,6 +270,12 @@ static void say_problem(struct cmd_ctx *ctx, const struct client_answer *a, int 
     const char *reason = client_str(details, "reason");
     if (*reason && json_object_size(details) == 1) { /* "the capability does not cover this: op" */
         cmd_fail(ctx, status, "%s: %s (%d %s)", why, reason, a->status, client_str(a->json, "code"));
+        return;
+    }
+    const char *colon = strstr(why, ": ");
+    if (!details && colon && (words = in_words(colon + 2))) { /* "msg_id: pattern" */
+        cmd_fail(ctx, status, "%.*s %s (%d %s)", (int)(colon - why), why, words, a->status,
+                 client_str(a->json, "code"));
         return;
     }
     char *rest = json_dumps(details, JSON_COMPACT | JSON_ENCODE_ANY);

@@ -91,6 +91,14 @@ const char *cmd_flag(const struct cmd_ctx *ctx, const char *name, const char *ot
     return otherwise;
 }
 
+const char *cmd_flag_each(const struct cmd_ctx *ctx, const char *name, int *io_at)
+{
+    while (*io_at < ctx->flag_count)
+        if (strcmp(ctx->flags[(*io_at)++].name, name) == 0)
+            return ctx->flags[*io_at - 1].value;
+    return NULL;
+}
+
 bool cmd_switch(const struct cmd_ctx *ctx, const char *name)
 {
     for (int i = 0; i < ctx->flag_count; i++)
@@ -116,8 +124,7 @@ int64_t cmd_flag_int(const struct cmd_ctx *ctx, const char *name, int64_t otherw
 
 bool cmd_parse_ms(const char *text, int64_t *out_ms)
 {
-    return str_parse_duration_ms(str_from_c(text), out_ms) == ERR_OK ||
-           str_parse_i64(str_from_c(text), out_ms) == ERR_OK;
+    return str_parse_duration_ms(str_from_c(text), out_ms) == ERR_OK;
 }
 
 int64_t cmd_flag_ms(const struct cmd_ctx *ctx, const char *name, int64_t otherwise, int64_t min,

@@ -77,12 +77,15 @@ const struct cmd_global *cmd_global(const struct cmd_ctx *ctx);
 
 /* The value of a flag of this command, or `otherwise` when it was not given. */
 const char *cmd_flag(const struct cmd_ctx *ctx, const char *name, const char *otherwise);
+/* A flag that may be given several times: its next value from *io_at (0 at first) on, or NULL. */
+const char *cmd_flag_each(const struct cmd_ctx *ctx, const char *name, int *io_at);
 bool cmd_switch(const struct cmd_ctx *ctx, const char *name);
 /* A flag as a whole number; ends the command with a usage error when it is not one in [min, max]. */
 int64_t cmd_flag_int(const struct cmd_ctx *ctx, const char *name, int64_t otherwise, int64_t min,
                      int64_t max);
 
-/* A flag that is a time, in milliseconds: 250ms, 30s, 5m, 2h, 1d; a number alone counts milliseconds. Else as cmd_flag_int. */
+/* A flag that is a time, in milliseconds: 250ms, 30s, 5m, 2h, 1d; no number alone, who writes 5 may mean seconds. Else as
+ * cmd_flag_int. */
 #define CMD_MS_MAX (INT64_MAX / 1000000) /* as much as still fits as nanoseconds */
 int64_t cmd_flag_ms(const struct cmd_ctx *ctx, const char *name, int64_t otherwise, int64_t min,
                     int64_t max);

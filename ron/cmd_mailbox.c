@@ -57,7 +57,7 @@ static void path_of(struct buf *out, const char *prefix, const char *encode, con
 static const struct cmd_flag send_flags[] = {
     {"key", CMD_VALUE, "KEY", "idempotency key; default: a fresh one"},
     {"delay", CMD_VALUE, "DURATION", "deliver no earlier than this long from now: 500ms, 30s, 2h"},
-    {"attr", CMD_VALUE, "NAME=VALUE", "one attribute"},
+    {"attr", CMD_VALUE, "NAME=VALUE", "an attribute; may be given several times"},
     {NULL, CMD_SWITCH, NULL, NULL},
 };
 
@@ -70,6 +70,21 @@ static enum err read_stdin(struct buf *out)
     return out->err;
 }
 
+static void put_attrs(struct cmd_ctx *ctx, struct json_w *w)
+{
+    const char *attr;
+    if (!cmd_flag(ctx, "attr", NULL))
+        return;
+    json_key(w, "attrs");
+    json_obj_begin(w);
+    for (int at = 0; (attr = cmd_flag_each(ctx, "attr", &at));) {
+        size_t name = strcspn(attr, "=");
+        json_key_str(w, str_of(attr, name));
+        json_cstr(w, attr + name + 1);
+    }
+    json_obj_end(w);
+}
+
 static int run_send(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     struct buf body, payload;
@@ -77,17 +92,20 @@ static int run_send(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     struct client_answer a = {0};
     char key[UUID_CHARS];
     struct uuid fresh = uuid_v7_now(clock_real());
-    const char *attr = cmd_flag(ctx, "attr", NULL), *eq = attr ? strchr(attr, '=') : NULL;
+    const char *attr;
     int64_t delay = cmd_flag_ms(ctx, "delay", 0, 0, CMD_MS_MAX);
-    if (attr && !eq)
-        return cmd_fail(ctx, CMD_USAGE, "--attr takes NAME=VALUE, not '%s'", attr);
+    for (int at = 0; (attr = cmd_flag_each(ctx, "attr", &at));)
+        if (!strchr(attr, '='))
+            return cmd_fail(ctx, CMD_USAGE, "--attr takes NAME=VALUE, not '%s'", attr);
     uuid_format(&fresh, key);
     buf_init(&payload, MAILBOX_PAYLOAD_MAX);
     if (argc > 1)
         buf_puts(&payload, argv[1]);
-    else if (read_stdin(&payload) != ERR_OK) {
+    else if (read_stdin(&payload) != ERR_OK || ferror(stdin)) {
+        bool large = payload.err != ERR_OK;
         buf_fini(&payload);
-        return cmd_fail(ctx, CMD_USAGE, "the payload is larger than %d bytes", MAILBOX_PAYLOAD_MAX);
+        return large ? cmd_fail(ctx, CMD_USAGE, "the payload is larger than %d bytes", MAILBOX_PAYLOAD_MAX)
+                     : cmd_fail(ctx, CMD_FAILED, "standard input cannot be read; nothing was sent");
     }
     buf_init(&body, BODY_MAX);
     json_w_init(&w, &body);
@@ -97,13 +115,7 @@ static int run_send(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     json_put_base64(&w, "payload_b64", buf_bytes(&payload));
     if (delay)
         json_put_i64(&w, "delay_ms", delay);
-    if (eq) {
-        json_key(&w, "attrs");
-        json_obj_begin(&w);
-        json_key_str(&w, str_of(attr, (size_t)(eq - attr)));
-        json_cstr(&w, eq + 1);
-        json_obj_end(&w);
-    }
+    put_attrs(ctx, &w);
     json_obj_end(&w);
     int status = post(ctx, "/v1/send", &body, 0, &a);
     buf_fini(&payload);
@@ -131,8 +143,11 @@ static void print_payload(const json_t *m)
     struct str b64 = str_from_c(client_str(m, "payload_b64"));
     uint8_t *p = malloc(b64.n + 1);
     size_t n = 0;
-    if (p && base64_decode(b64, p, b64.n, &n) == ERR_OK)
+    if (p && base64_decode(b64, p, b64.n, &n) == ERR_OK) {
+        if (isatty(STDOUT_FILENO)) /* into a file or a pipe it goes as it is */
+            table_tame((char *)p, n, "\n\t");
         fwrite(p, 1, n, stdout);
+    }
     free(p);
 }
 
@@ -188,13 +203,16 @@ static int receive(struct cmd_ctx *ctx, const char *topic, int64_t wait_ms, bool
             print_payload(m);
             putchar('\n');
         }
-        fflush(stdout);
+        if (fflush(stdout) != 0 || ferror(stdout))
+            break; /* nobody saw it: it comes back when its lease ends */
         if (ack && status == CMD_OK)
             status = ack_id(ctx, client_str(m, "msg_id"), client_int(m, "attempt"));
     }
     *out_n = json_array_size(json_object_get(a.json, "messages"));
     client_free(&a);
-    return status;
+    return ferror(stdout) && status == CMD_OK
+               ? cmd_fail(ctx, CMD_FAILED, "cannot write the output; what was not printed is not acked")
+               : status;
 }
 
 static int run_recv(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
@@ -303,9 +321,9 @@ static int run_extend(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 
 static const struct cmd_flag dlq_flags[] = {
     {"cause", CMD_VALUE, "CAUSE", "nack, lease_expired, integrity, dead or retention"},
-    {"limit", CMD_VALUE, "N", "at most so many"},
+    {"limit", CMD_VALUE, "N", "list, reprocess: at most so many (100, 1000)"},
     {"rate", CMD_VALUE, "N", "reprocess: messages per second (100)"},
-    {"id", CMD_VALUE, "MSG_ID", "only this one"},
+    {"id", CMD_VALUE, "MSG_ID", "reprocess, purge: only this one"},
     {"wait", CMD_SWITCH, NULL, "reprocess: until it is done"},
     {NULL, CMD_SWITCH, NULL, NULL},
 };
@@ -326,10 +344,18 @@ static int dlq_list(struct cmd_ctx *ctx, const char *topic) RT_BLOCKS
     if (status != CMD_OK || cmd_global(ctx)->json)
         return print_answer(ctx, &a, status);
     json_array_foreach(json_object_get(a.json, "entries"), i, m)
+    {
+        char reason[MAILBOX_REASON_MAX + 1];
+        snprintf(reason, sizeof reason, "%s", client_str(m, "reason"));
+        table_tame(reason, strlen(reason), "");
         printf("%s  seq %-6lld attempt %-3lld %-13s %-24s %s\n", client_str(m, "msg_id"),
                client_int(m, "topic_seq"), client_int(m, "attempt"), client_str(m, "cause"),
-               client_str(m, "moved_at"), client_str(m, "reason"));
-    printf("%lld dead letters\n", client_int(a.json, "count"));
+               client_str(m, "moved_at"), reason);
+    }
+    long long all = client_int(a.json, "count"),
+              shown = (long long)json_array_size(json_object_get(a.json, "entries"));
+    printf("%lld dead letter%s", all, all == 1 ? "" : "s");
+    printf(shown < all ? ", %lld shown\n" : "\n", shown);
     client_free(&a);
     return CMD_OK;
 }
@@ -389,9 +415,25 @@ static int dlq_act(struct cmd_ctx *ctx, const char *verb, const char *topic) RT_
     return print_answer(ctx, &a, status);
 }
 
+/* A flag that a verb would not look at: somebody who says purge --limit 5 does not mean all of them. */
+static int dlq_flags_fit(struct cmd_ctx *ctx, const char *verb)
+{
+    static const struct {
+        const char *verb, *flag;
+    } none[] = {{"list", "id"},     {"list", "rate"},  {"list", "wait"},
+                {"purge", "limit"}, {"purge", "rate"}, {"purge", "wait"}};
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
+        if (strcmp(verb, none[i].verb) == 0 && cmd_switch(ctx, none[i].flag))
+            return cmd_fail(ctx, CMD_USAGE, "dlq %s takes no --%s; nothing was done", verb, none[i].flag);
+    return CMD_OK;
+}
+
 static int run_dlq(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
+    int status = dlq_flags_fit(ctx, argv[0]);
     (void)argc;
+    if (status != CMD_OK)
+        return status;
     if (strcmp(argv[0], "list") == 0)
         return dlq_list(ctx, argv[1]);
     if (strcmp(argv[0], "reprocess") == 0 || strcmp(argv[0], "purge") == 0)
@@ -408,32 +450,51 @@ static void waiting_cells(struct table *table, const json_t *counts)
         table_cell(table, "%lld", client_int(counts, names[i]));
 }
 
-static int run_topics(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+/* One page of topics, behind the topic `io_after`, which becomes its last one; empty: there are no more. */
+static int topics_page(struct cmd_ctx *ctx, const char *prefix, char io_after[MAILBOX_TOPIC_MAX + 1],
+                       struct table *table) RT_BLOCKS
 {
     struct buf path;
     struct client_answer a = {0};
     size_t i;
     json_t *t;
     buf_init(&path, PATH_CHARS);
-    path_of(&path, "/v1/topics?limit=1000&prefix=", argc ? argv[0] : "", "");
+    path_of(&path, "/v1/topics?limit=1000&prefix=", prefix, "&after=");
+    client_encode(io_after, &path);
     int status = client_call(ctx, "mailbox", &(struct client_request){.path = buf_cstr(&path)}, &a);
     buf_fini(&path);
-    if (status != CMD_OK || cmd_global(ctx)->json)
-        return print_answer(ctx, &a, status);
-    static const char *const headers[] = {"topic",   ">shard", ">ready", ">delayed",
-                                          ">leased", ">dead",  ">seq"};
-    struct table table;
-    table_init(&table, cmd_global(ctx)->color, headers, 7);
-    json_array_foreach(json_object_get(a.json, "topics"), i, t)
+    if (status != CMD_OK)
+        return client_finish(ctx, &a, status);
+    bool json = cmd_global(ctx)->json;
+    json_array_foreach(json ? NULL : json_object_get(a.json, "topics"), i, t)
     {
-        table_cell(&table, "%s", client_str(t, "topic"));
-        table_cell(&table, "%lld", client_int(t, "shard"));
-        waiting_cells(&table, t);
-        table_cell(&table, "%lld", client_int(json_object_get(t, "head"), "topic_seq"));
+        table_cell(table, "%s", client_str(t, "topic"));
+        table_cell(table, "%lld", client_int(t, "shard"));
+        waiting_cells(table, t);
+        table_cell(table, "%lld", client_int(json_object_get(t, "head"), "topic_seq"));
     }
-    table_print_or(&table, argc ? "no topic begins with that" : "no topics yet");
+    snprintf(io_after, MAILBOX_TOPIC_MAX + 1, "%s", client_str(a.json, "next"));
+    if (json)
+        client_print_raw(&a);
     client_free(&a);
     return CMD_OK;
+}
+
+/* All of them, however many pages that takes; as JSON a page is a line. */
+static int run_topics(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    static const char *const headers[] = {"topic",   ">shard", ">ready", ">delayed",
+                                          ">leased", ">dead",  ">seq"};
+    char after[MAILBOX_TOPIC_MAX + 1] = "";
+    struct table table;
+    int status;
+    table_init(&table, cmd_global(ctx)->color, headers, 7);
+    do
+        status = topics_page(ctx, argc ? argv[0] : "", after, &table);
+    while (status == CMD_OK && *after);
+    if (status == CMD_OK && !cmd_global(ctx)->json)
+        table_print_or(&table, argc ? "no topic begins with that" : "no topics yet");
+    return status;
 }
 
 /* Every node knows who has which shard; what is in a shard only its own node knows. */

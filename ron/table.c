@@ -7,6 +7,18 @@
 
 #include "base/check.h"
 
+void table_tame(char *text, size_t n, const char *but)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i], next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
+        if ((c < 0x20 || c == 0x7f) && (c == 0 || !strchr(but, c)))
+            text[i] = '?';
+        else if (c == 0xC2 && next >= 0x80 &&
+                 next < 0xA0) /* U+0080 to U+009F: an escape in one character */
+            text[i] = text[i + 1] = '?';
+    }
+}
+
 void table_init(struct table *t, bool color, const char *const *headers, int columns)
 {
     CHECK(columns > 0 && columns <= TABLE_COLUMNS_MAX);
@@ -21,6 +33,7 @@ void table_cell(struct table *t, const char *fmt, ...)
     int n = vasprintf(&text, fmt, ap);
     va_end(ap);
     CHECK(n >= 0);
+    table_tame(text, (size_t)n, "");
     if (t->cell_count == t->cell_room) {
         t->cell_room = t->cell_room ? t->cell_room * 2 : 64;
         t->cells = realloc(t->cells, (size_t)t->cell_room * sizeof *t->cells);

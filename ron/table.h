@@ -7,6 +7,7 @@
 #define RON_TABLE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #define TABLE_COLUMNS_MAX 12
 
@@ -17,6 +18,9 @@ struct table {
     int cell_count, cell_room;
     bool color;
 };
+
+/* What somebody else wrote, before a terminal gets it: control characters, but those in `but`, become question marks. */
+void table_tame(char *text, size_t n, const char *but);
 
 void table_init(struct table *t, bool color, const char *const *headers, int columns);
 /* Adds one cell after the other, row by row. */
