@@ -15,6 +15,7 @@
 #include "ron/progress.h"
 #include "ron/services.h"
 #include "ron/table.h"
+#include "services/edge/core/name.h"
 #include "services/edge/core/pmtiles.h"
 #include "services/edge/core/tile.h"
 #include "services/edge/mbdb.h"
@@ -120,27 +121,6 @@ static int copy_file(struct cmd_ctx *ctx, const char *from, const char *to)
 static const struct cmd_flag pack_flags[] = {
     {"name", CMD_VALUE, "NAME", "add: what the pack is called; default: the file's name"},
     {NULL, CMD_SWITCH, NULL, NULL}};
-
-/* Copied beside its place and renamed into it, so that a running service never sees half of it. */
-RT_BLOCKS
-static int add_pack(struct cmd_ctx *ctx, const char *file)
-{
-    char tmp[PATH_CHARS], to[PATH_CHARS];
-    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file, *dot = strrchr(base, '.');
-    struct client_answer a;
-    if (!dot || (strcmp(dot, ".pmtiles") != 0 && strcmp(dot, ".mbtiles") != 0))
-        return cmd_fail(ctx, CMD_USAGE, "%s ends neither with .pmtiles nor with .mbtiles", file);
-    const char *name = cmd_flag(ctx, "name", NULL);
-    snprintf(to, sizeof to, "%s/edge/packs/%.*s%s", cmd_global(ctx)->data,
-             name ? (int)strlen(name) : (int)(dot - base), name ? name : base, dot);
-    snprintf(tmp, sizeof tmp, "%s/edge/packs/.adding-%d", cmd_global(ctx)->data, (int)getpid());
-    int status = copy_file(ctx, file, tmp);
-    if (status != CMD_OK)
-        return status;
-    if (rename(tmp, to) != 0)
-        return cmd_fail(ctx, CMD_FAILED, "cannot rename to %s: %s", to, strerror(errno));
-    return print_answer(ctx, &a, call(ctx, "POST", "/admin/packs/reload", "{}", 65000, &a));
-}
 
 /* ---- one archive, offline ---- */
 
@@ -290,6 +270,55 @@ static int check_file(struct cmd_ctx *ctx, const char *path)
     return is_mbtiles(path) ? check_mbtiles(ctx, path) : check_pmtiles(ctx, path);
 }
 
+/* Would it be mounted? Asked before it takes the place of one that is. */
+RT_BLOCKS
+static int opens(struct cmd_ctx *ctx, const char *path)
+{
+    struct edge_pmtiles_header h = {0};
+    struct edge_mbdb *db;
+    struct archive a;
+    uint64_t tiles;
+    int status = is_mbtiles(path) ? open_mbtiles(ctx, path, &db, &h, &tiles) : open_archive(ctx, path, &a);
+    if (status == CMD_OK && is_mbtiles(path))
+        edge_mbdb_close(db);
+    else if (status == CMD_OK)
+        close_archive(&a);
+    return status;
+}
+
+/* Copied beside its place and renamed into it, so that a running service never sees half of it. */
+RT_BLOCKS
+static int add_pack(struct cmd_ctx *ctx, const char *file)
+{
+    char tmp[PATH_CHARS], to[PATH_CHARS], name[EDGE_PACK_NAME_MAX + 2], body[EDGE_PACK_NAME_MAX + 32];
+    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file, *dot = strrchr(base, '.');
+    struct client_answer a;
+    if (!dot || (strcmp(dot, ".pmtiles") != 0 && strcmp(dot, ".mbtiles") != 0))
+        return cmd_fail(ctx, CMD_USAGE, "%s ends neither with .pmtiles nor with .mbtiles", file);
+    snprintf(name, sizeof name, "%.*s", (int)(dot - base), base);
+    if (cmd_flag(ctx, "name", NULL))
+        snprintf(name, sizeof name, "%s", cmd_flag(ctx, "name", ""));
+    if (!edge_pack_name_ok(str_from_c(name)))
+        return cmd_fail(ctx, CMD_USAGE,
+                        "a pack is called by 1 to %d letters, digits and ._-, a letter or digit first, not "
+                        "'%s'; give one with --name",
+                        EDGE_PACK_NAME_MAX, name);
+    int status = opens(ctx, file);
+    if (status != CMD_OK)
+        return status;
+    snprintf(to, sizeof to, "%s/edge/packs/%s%s", cmd_global(ctx)->data, name, dot);
+    snprintf(tmp, sizeof tmp, "%s/edge/packs/.adding-%d", cmd_global(ctx)->data, (int)getpid());
+    status = copy_file(ctx, file, tmp);
+    if (status == CMD_OK && rename(tmp, to) != 0)
+        status = cmd_fail(ctx, CMD_FAILED, "cannot rename to %s: %s", to, strerror(errno));
+    if (status != CMD_OK) {
+        unlink(tmp);
+        return status;
+    }
+    snprintf(body, sizeof body, "{\"packs\":[\"%s\"]}", name);
+    return print_answer(ctx, &a, call(ctx, "POST", "/admin/packs/reload", body, 65000, &a));
+}
+
 static bool hash_file(const char *path, struct sha256 *out)
 {
     struct sha256_ctx c;
@@ -348,7 +377,8 @@ static int verify_mounted(struct cmd_ctx *ctx)
         if (cmd_global(ctx)->json)
             json_object_set_new(verdicts, client_str(p, "name"), json_string(verdict));
         else
-            printf("%s: %s\n", client_str(p, "name"), verdict);
+            printf("%s: %s%s%s\n", client_str(p, "name"), verdict, *client_str(p, "error") ? ": " : "",
+                   client_str(p, "error"));
     }
     if (cmd_global(ctx)->json) {
         json_dumpf(verdicts, stdout, JSON_COMPACT);
