@@ -168,17 +168,19 @@ static enum err expect_messages(struct mailbox_log *g, const struct mailbox_idx_
     return items > settled ? mailbox_replay_expect(g->shard, items - settled) : ERR_OK;
 }
 
-static void idx_is_bad(struct store_journal_report *r, uint32_t no)
+static enum err damaged(struct store_journal_report *r, uint32_t no, const char *suffix, const char *why)
 {
     r->damaged = true;
-    snprintf(r->bad_file, sizeof r->bad_file, "%08u.idx", no);
+    snprintf(r->bad_file, sizeof r->bad_file, "%08u.%s", no, suffix);
     r->bad_offset = 0;
-    r->bad_reason = "the index of a segment that is gone cannot be used";
+    r->bad_reason = why;
+    return ERR_CORRUPT;
 }
 
 /*
  * Applies index files from the oldest on, up to the first that is missing or bad; the journal is replayed from there. Only a
- * stripped segment has nothing but its index: a bad one is damage then. A tool that verifies (`trust_idx` false) reads every
+ * stripped segment has nothing but its index: a bad one is damage then. An index is written when a later segment has begun: none can be
+ * the last. A tool that verifies (`trust_idx` false) reads every
  * segment there is.
  */
 static enum err load_idx(struct mailbox_log *g, const struct mailbox_log_config *cfg,
@@ -188,7 +190,9 @@ static enum err load_idx(struct mailbox_log *g, const struct mailbox_log_config 
     struct mailbox_idx_place at = {cfg->disk, cfg->dir, cfg->instance, g->shard->no};
     struct mailbox_idx_files f;
     enum err e = mailbox_idx_list(cfg->disk, cfg->dir, &f);
-    if (e != ERR_OK || !f.first_idx || (f.first_seg && f.first_idx > f.first_seg))
+    if (e == ERR_OK && f.last_idx >= f.last_seg && f.last_idx)
+        return damaged(report, f.last_seg + 1, "seg", "an index says that there were later segments");
+    if (e != ERR_OK || !f.first_idx || f.first_idx > f.first_seg)
         return e;
     uint32_t end = cfg->trust_idx ? f.last_seg : f.first_seg, no;
     e = expect_messages(g, &at, f.first_idx, end);
@@ -206,16 +210,14 @@ static enum err load_idx(struct mailbox_log *g, const struct mailbox_log_config 
         g->next_seq = x.next_seq;
         r->root = x.root;
     }
-    bool usable_segment = no >= f.first_seg && f.first_seg;
+    bool usable_segment = no >= f.first_seg;
     if (e == ERR_INTEGRITY || e == ERR_NOT_FOUND || e == ERR_VERSION) {
         if (e == ERR_INTEGRITY)
             count_bad(g, 3);
         e = usable_segment ? ERR_OK : ERR_CORRUPT;
     }
-    if (e == ERR_CORRUPT) {
-        idx_is_bad(report, no);
-        return e;
-    }
+    if (e == ERR_CORRUPT)
+        return damaged(report, no, "idx", "the index of a segment that is gone cannot be used");
     if (e == ERR_OK && no > f.first_idx) {
         g->indexed_to = no - 1;
         *resume = (struct store_resume){{no, STORE_SEGMENT_HEADER}, g->next_group, g->next_seq, r->root};

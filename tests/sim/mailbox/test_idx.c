@@ -53,7 +53,7 @@ struct life {
     uint32_t key;
     uint32_t indexed_to, topics_of;
     uint32_t from_idx; /* starts that used an index */
-    uint32_t strips, drops, cuts, collected;
+    uint32_t strips, drops, cuts, collected, moved;
 };
 
 static const char *const names[TOPICS] = {"alpha", "beta/b", "gamma"};
@@ -294,6 +294,27 @@ static void settle(struct life *s)
     }
 }
 
+/* What is left in a segment goes to the journal's end, some of it: messages, and the keys of one that is stripped. */
+static bool move_some(struct life *s, uint32_t segment, bool keys) RT_BLOCKS
+{
+    struct mailbox_shard *sh = s->now.shard;
+    for (uint32_t i = 1, n = 0; i < sh->slabs.used && n < 8; i++) {
+        const struct mailbox_entry *e = mailbox_shard_entry(sh, i);
+        struct mailbox_rec body;
+        if (e->state == MAILBOX_FREE || e->segment != segment || (e->state == MAILBOX_DONE && !keys))
+            continue;
+        enum err err =
+            keys ? mailbox_log_read_key(&s->now.log, e->segment, e->offset8, &body)
+                 : mailbox_log_read(&s->now.log, e->segment, e->offset8, e->length64, s->buffer, &body);
+        if (err != ERR_OK || mailbox_shard_group_full(sh))
+            break; /* the power is gone, or the rest comes later */
+        assert_int_equal(mailbox_shard_reappend(sh, now_of(s), i, &body), ERR_OK);
+        s->moved++;
+        n++;
+    }
+    return commit(s);
+}
+
 /* What the rebalancer and the worker do between them, one step of it. */
 static bool keep_house(struct life *s) RT_BLOCKS
 {
@@ -325,11 +346,15 @@ static bool keep_house(struct life *s) RT_BLOCKS
         s->strips++;
         return store_journal_drop(j, oldest->segment_no, false) == ERR_OK;
     }
+    if (oldest->sealed && n > 1 && s->seed % 3 == 0 && rng_below(&s->rng, 2))
+        return move_some(s, oldest->segment_no, false);
     if (mailbox_idx_list(s->disk, DIR, &f) != ERR_OK)
         return false;
     u = mailbox_shard_segment_use(s->now.shard, f.first_idx);
-    if (!f.first_idx || f.first_idx >= oldest->segment_no || u->waiting + u->keys)
+    if (!f.first_idx || f.first_idx >= oldest->segment_no)
         return true;
+    if (u->waiting + u->keys)
+        return s->seed % 3 || move_some(s, f.first_idx, true);
     for (uint32_t k = 1; k < s->now.shard->topics.slots; k++)
         if (s->now.shard->topics.slot[k])
             mailbox_shard_reappend_topic(s->now.shard, s->now.shard->topics.slot[k], f.first_idx);
@@ -395,7 +420,7 @@ static void a_start_from_indexes_is_a_start_from_segments(void **state) RT_BLOCK
     uint64_t first = seed ? strtoull(seed, NULL, 10) : 1, n = seed    ? 1
                                                               : seeds ? strtoull(seeds, NULL, 10)
                                                                       : 16;
-    uint32_t from_idx = 0, strips = 0, drops = 0, cuts = 0, collected = 0;
+    uint32_t from_idx = 0, strips = 0, drops = 0, cuts = 0, collected = 0, moved = 0;
     for (uint64_t k = first; k < first + n; k++) {
         struct life *s = malloc(sizeof *s);
         CHECK(s != NULL);
@@ -407,12 +432,14 @@ static void a_start_from_indexes_is_a_start_from_segments(void **state) RT_BLOCK
         drops += s->drops;
         cuts += s->cuts;
         collected += s->collected;
+        moved += s->moved;
         life_fini(s);
         free(s);
     }
-    print_message("%llu lives: %u power cuts, %u starts from an index, %u strips, %u drops, %u collected\n",
-                  (unsigned long long)n, cuts, from_idx, strips, drops, collected);
-    assert_true(seed || (from_idx > n && strips > 0 && drops > 0 && collected > 0));
+    print_message(
+        "%llu lives: %u power cuts, %u starts from an index, %u strips, %u drops, %u collected, %u moved\n",
+        (unsigned long long)n, cuts, from_idx, strips, drops, collected, moved);
+    assert_true(seed || (from_idx > n && strips > 0 && drops > 0 && collected > 0 && moved > 0));
 }
 
 /*
@@ -508,10 +535,79 @@ static void a_flipped_bit_in_an_index_is_found(void **state) RT_BLOCKS
     assert_true(rebuilt > 0 && refused > 0);
 }
 
+/* Copies of messages and keys, in a segment that is started from its index: all they say is in there. */
+static void copies_come_out_of_an_index_as_they_went_in(void **state) RT_BLOCKS
+{
+    static const struct store_fault_plan none;
+    (void)state;
+    for (uint64_t seed = 1; seed <= 4; seed++) { /* collected while written, or by reading */
+        struct life *s = malloc(sizeof *s);
+        CHECK(s != NULL);
+        life_init(s, seed);
+        start(s);
+        store_disk_faulty_plan(s->disk, &none);
+        for (int i = 0; i < 24; i++)
+            assert_true(send_bytes(s, 100));
+        for (int i = 0; i < 6; i++)
+            assert_true(receive(s));
+        settle(s);
+        while (s->indexed_to < 1)
+            assert_true(send_bytes(s, PAYLOAD_MAX) && keep_house(s));
+        for (int keys = 0; keys < 2; keys++)
+            for (int i = 0; i < 8; i++)
+                assert_true(move_some(s, 1, keys));
+        assert_int_equal(mailbox_shard_segment_use(s->now.shard, 1)->waiting, 0);
+        assert_int_equal(mailbox_shard_segment_use(s->now.shard, 1)->keys, 0);
+        assert_true(s->now.shard->count[MAILBOX_DONE] > 0);
+        uint32_t held = s->now.log.active_segment;
+        while (s->indexed_to < held)
+            assert_true(send_bytes(s, PAYLOAD_MAX) && keep_house(s));
+        start(s); /* compares */
+        assert_true(s->now.log.indexed_to >= held);
+        assert_true(s->now.shard->count[MAILBOX_DONE] > 0);
+        life_fini(s);
+        free(s);
+    }
+}
+
+/* The files at the end of a journal are gone, all of them or the newest: their indexes remember that there was more. */
+static void a_journal_whose_end_is_missing_is_not_one_that_ends_there(void **state) RT_BLOCKS
+{
+    static const struct store_fault_plan none;
+    (void)state;
+    for (int all = 0; all < 2; all++) {
+        struct life *s = malloc(sizeof *s);
+        struct store_journal_report report;
+        struct mailbox_idx_files f;
+        char path[STORE_PATH_MAX];
+        CHECK(s != NULL);
+        life_init(s, 3);
+        start(s);
+        store_disk_faulty_plan(s->disk, &none);
+        do {
+            assert_true(send_bytes(s, PAYLOAD_MAX) && keep_house(s));
+            assert_int_equal(mailbox_idx_list(s->disk, DIR, &f), ERR_OK);
+        } while (f.last_idx < 2);
+        close_shard(&s->now);
+        for (uint32_t no = f.last_seg; no >= (all ? f.first_seg : f.last_idx + 1); no--) {
+            store_journal_segment_path(path, DIR, no);
+            assert_int_equal(store_file_remove(s->disk, path), ERR_OK);
+        }
+        assert_int_equal(open_shard(s, &s->now, true, false, &report), ERR_OK);
+        assert_true(report.damaged && s->now.shard->readonly);
+        assert_string_equal(report.bad_file, all ? "00000001.seg" : "00000003.seg");
+        life_fini(s);
+        free(s);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_start_from_indexes_is_a_start_from_segments),
-                                       cmocka_unit_test(a_segment_that_had_begun_names_its_topics),
-                                       cmocka_unit_test(a_flipped_bit_in_an_index_is_found)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_start_from_indexes_is_a_start_from_segments),
+        cmocka_unit_test(a_segment_that_had_begun_names_its_topics),
+        cmocka_unit_test(a_flipped_bit_in_an_index_is_found),
+        cmocka_unit_test(copies_come_out_of_an_index_as_they_went_in),
+        cmocka_unit_test(a_journal_whose_end_is_missing_is_not_one_that_ends_there)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
