@@ -515,7 +515,13 @@ static int shards_list(struct cmd_ctx *ctx) RT_BLOCKS
     {
         const char *node = client_str(s, "node");
         table_cell(&table, "%lld", client_int(s, "shard"));
-        table_cell(&table, "%s", shared ? client_str(s, "stage") : "here");
+        bool bad = json_is_true(json_object_get(s, "readonly")),
+             full = json_is_true(json_object_get(s, "disk_full"));
+        table_cell(&table, "%s",
+                   bad      ? "read-only"
+                   : full   ? "disk full"
+                   : shared ? client_str(s, "stage")
+                            : "here");
         table_cell(&table, "%s", !shared ? "-" : *node ? node : "nobody");
         table_cell(&table, "%lld", client_int(s, "epoch"));
         waiting_cells(&table, s);

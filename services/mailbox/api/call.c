@@ -173,7 +173,7 @@ const char *mailbox_detail(enum err e, enum mailbox_why why)
     if (why != MAILBOX_WHY_NONE && why < sizeof texts / sizeof *texts && texts[why])
         return texts[why];
     if (e == ERR_SAFE_MODE)
-        return "the shard is read-only after a failed write; the outcome is unknown";
+        return "the shard is read-only: a write failed, or its files are damaged";
     return err_title(e);
 }
 

@@ -129,8 +129,10 @@ void mailbox_get_dlq(struct net_req *rq, void *ctx)
     struct str topic;
     if (!c)
         return;
-    if (net_req_query(rq, "topic", &topic) != ERR_OK || !mailbox_topic_valid(topic)) {
-        mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE, "topic: missing or pattern");
+    bool named = net_req_query(rq, "topic", &topic) == ERR_OK;
+    if (!named || !mailbox_topic_valid(topic)) {
+        mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE,
+                            named ? "topic: pattern" : "topic: missing");
         return;
     }
     enum err e = mailbox_call_allows(c, topic, 0);

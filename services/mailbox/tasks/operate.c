@@ -155,6 +155,10 @@ void mailbox_worker__operate(struct mailbox_lane *l, struct mailbox_now now, str
         break;
     case MAILBOX_JOB_REPROCESS:
     case MAILBOX_JOB_PURGE:
+        if (!l->roomy) {
+            mailbox_worker__refuse(j, ERR_UNAVAILABLE, MAILBOX_WHY_DISK_FULL);
+            return;
+        }
         move_dead(l, now, j->kind, j->dlq);
         break;
     case MAILBOX_JOB_TOPICS:
@@ -171,5 +175,8 @@ void mailbox_worker__operate(struct mailbox_lane *l, struct mailbox_now now, str
     case MAILBOX_JOB_RELEASE:
         UNREACHABLE();
     }
-    mailbox_worker__hold(l, j);
+    if (l->roomy)
+        mailbox_worker__hold(l, j);
+    else
+        mailbox_job_done(j); /* who only looks does not wait for a disk that is full */
 }

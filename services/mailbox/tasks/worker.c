@@ -443,6 +443,15 @@ static int64_t wait_us(const struct mailbox_lane *l, struct mailbox_now now)
 }
 
 /* One turn; ERR_CLOSED when there will be no more jobs and everything is answered and written. */
+static struct mailbox_job *next_operator(struct mailbox_lane *l)
+{
+    struct mailbox_job *j = l->operators;
+    l->operators = j->next;
+    if (!l->operators)
+        l->operators_end = &l->operators;
+    return j;
+}
+
 static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
 {
     void *jobs[MAILBOX_BATCH_JOBS], *ticks[64];
@@ -487,20 +496,19 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
         take_job(l, now, jobs[i]);
     if (l->shard.readonly) {
         mailbox_worker__refuse_waiting(l, ERR_SAFE_MODE, MAILBOX_WHY_NONE);
+        while (l->operators)
+            mailbox_worker__refuse(next_operator(l), ERR_SAFE_MODE, MAILBOX_WHY_NONE);
     } else if ((l->roomy = writable(l))) {
         resume_unfinished(l, now);
         work_through(l, now);
         mailbox_worker__serve_waiters(l, now);
-        if (l->operators && !mailbox_shard_group_full(&l->shard)) {
-            struct mailbox_job *j = l->operators;
-            l->operators = j->next;
-            if (!l->operators)
-                l->operators_end = &l->operators;
-            mailbox_worker__operate(l, now, j);
-        }
+        if (l->operators && !mailbox_shard_group_full(&l->shard))
+            mailbox_worker__operate(l, now, next_operator(l));
         housekeeping(l, now);
     } else if (atomic_load(&l->disk_full)) {
         mailbox_worker__refuse_waiting(l, ERR_UNAVAILABLE, MAILBOX_WHY_DISK_FULL);
+        while (l->operators)
+            mailbox_worker__operate(l, now, next_operator(l));
     }
     mailbox_worker__end_parked(l, atomic_load(&l->mb->draining) ? INT64_MAX : now.mono_us);
     net_loop_uncork(); /* settlements and refusals do not wait for the write */
