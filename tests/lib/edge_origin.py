@@ -16,6 +16,7 @@
 /same/<name>       304 to whoever names any ETag
 /reset/<name>      headers, then the connection is reset
 /drip/<name>       a byte every tenth of a second
+/raw/<how>         heads and trailers that a careful origin would not send
 /set/<name>/<text> what /live/<name> serves from now on, with an ETag made from it
 """
 import hashlib
@@ -39,6 +40,31 @@ def gate(name):
 
 def etag(body):
     return '"' + hashlib.sha256(body).hexdigest()[:16] + '"'
+
+
+def chunked(body, trailer):
+    return b"%x\r\n%s\r\n0\r\n%s\r\n" % (len(body), body, trailer)
+
+
+def raw(how):
+    """what /raw/<how> answers, head and body as they go out; the connection ends behind them"""
+    tag, ok, body = b'ETag: "raw"\r\n', b"HTTP/1.1 200 OK\r\n", how.encode() * 100
+    length = b"Content-Length: %d\r\n" % len(body)
+    trailers = ok + tag + b"Transfer-Encoding: chunked\r\n"
+    return {
+        "trailer": trailers + b"\r\n" + chunked(body, b'HTTP/1.1: 200\r\nETag: "late"\r\n'),
+        "trailer-coding": trailers + b"Content-Encoding: gzip\r\n\r\n" + chunked(body, b"Content-Encoding: identity\r\n"),
+        "two-heads": ok + b"Content-Encoding: gzip\r\nHTTP/1.1: 200\r\n" + tag + length + b"\r\n" + body,
+        "hints": b"HTTP/1.1 103 Early Hints\r\nCache-Control: no-store\r\nContent-Encoding: br\r\n\r\n" + ok + tag + length + b"\r\n" + body,
+        "twice-coded": ok + tag + length + b"Content-Encoding: gzip\r\nContent-Encoding: identity\r\n\r\n" + body,
+        "part": b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-%d/9999\r\n" % (len(body) - 1) + tag + length + b"\r\n" + body,
+        "unasked": b"HTTP/1.1 304 Not Modified\r\n" + tag + b"\r\n",
+        "no-length": ok + tag + b"\r\n" + body,
+        "nowhere": b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n",
+        "long-way": b"HTTP/1.1 302 Found\r\nLocation: /good/" + b"x" * 3000 + b"\r\nContent-Length: 0\r\n\r\n",
+        "two-lengths": ok + tag + b"Content-Length: 5\r\n" + length + b"\r\n" + body,
+        "private": ok + tag + length + b'Cache-Control: max-age=60\r\nCache-Control: public, PRIVATE="x"\r\n\r\n' + body,
+    }.get(how)
 
 
 class Origin(BaseHTTPRequestHandler):
@@ -145,6 +171,10 @@ class Origin(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body) + 50))
             self.end_headers()
             self.wfile.write(body)
+            self.close_connection = True
+            return None
+        if kind == "raw" and raw(parts[1]):
+            self.wfile.write(raw(parts[1]))
             self.close_connection = True
             return None
         if kind in ("reset", "drip"):

@@ -35,8 +35,17 @@ void edge_upstream_line(struct edge_answer *a, struct str line)
     struct str name, value;
     while (line.n && (line.p[line.n - 1] == '\r' || line.p[line.n - 1] == '\n'))
         line.n--;
-    if (str_starts(line, STR("HTTP/"))) {
-        *a = (struct edge_answer){.declared = -1};
+    if (a->headed)
+        return;
+    if (line.n == 0) {
+        a->headed = a->in_head && !a->interim;
+        a->in_head = false;
+        return;
+    }
+    if (!a->in_head && str_starts(line, STR("HTTP/"))) {
+        struct str version, code = str_cut(line, ' ', &version);
+        *a = (struct edge_answer){
+            .declared = -1, .in_head = true, .interim = str_starts(str_trim(code), STR("1"))};
         return;
     }
     value = str_cut(line, ':', &name);
@@ -49,13 +58,18 @@ void edge_upstream_line(struct edge_answer *a, struct str line)
     } else if (is_name(name, "content-type"))
         copy_text(a->type, sizeof a->type, value);
     else if (is_name(name, "location"))
-        copy_text(a->location, sizeof a->location, value);
+        copy_text(a->location, value.n < sizeof a->location ? sizeof a->location : 1, value);
     else if (is_name(name, "content-encoding"))
-        a->coded = !is_name(value, "identity");
+        a->coded = a->coded || !is_name(value, "identity");
     else if (is_name(name, "cache-control"))
         a->no_store = a->no_store || has_word(value, "no-store") || has_word(value, "private");
     else if (is_name(name, "content-length")) {
         uint64_t v;
-        a->declared = str_parse_u64(value, &v) == ERR_OK && v <= INT64_MAX ? (int64_t)v : -1;
-    }
+        while (value.n > 1 && value.p[0] == '0')
+            value = str_of(value.p + 1, value.n - 1);
+        bool good = str_parse_u64(value, &v) == ERR_OK && v <= INT64_MAX;
+        a->unclear = a->unclear || !good || (a->declared >= 0 && (uint64_t)a->declared != v);
+        a->declared = good ? (int64_t)v : -1;
+    } else if (is_name(name, "transfer-encoding"))
+        a->chunked = true;
 }

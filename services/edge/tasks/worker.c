@@ -26,11 +26,11 @@ struct job {
     struct obs_span span; /* of the try under way */
 };
 
-static const struct edge_outcome interrupted = {.err = ERR_CANCELED, .reason = EDGE_R_NONE, .detail = ""},
-                                 wrong_length = {.err = ERR_UPSTREAM_INVALID,
-                                                 .reason = EDGE_R_UPSTREAM,
-                                                 .detail =
-                                                     "the origin's length is not the one it declared"};
+static const struct edge_outcome
+    interrupted = {.err = ERR_CANCELED, .reason = EDGE_R_NONE, .detail = ""},
+    wrong_length = {.err = ERR_UPSTREAM_INVALID,
+                    .reason = EDGE_R_UPSTREAM,
+                    .detail = "the origin's length is not declared, or not the one that it declared"};
 
 static struct edge_outcome outcome(enum err err, enum edge_reason reason, const char *detail)
 {
@@ -121,9 +121,10 @@ static enum edge_got get_once(struct job *j)
     return got;
 }
 
-static bool is_redirect(int status)
+static bool is_redirect(const struct edge_answer *a)
 {
-    return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+    return a->location[0] && (a->status == 301 || a->status == 302 || a->status == 303 ||
+                              a->status == 307 || a->status == 308);
 }
 
 /* Where a redirect leads, if it stays below some route's origin. */
@@ -161,7 +162,7 @@ static enum edge_got try_once(struct job *j, bool *out_off_list)
     first_url(j);
     for (;;) {
         enum edge_got got = get_once(j);
-        if (got != EDGE_GOT_ANSWER || !is_redirect(j->a.status))
+        if (got != EDGE_GOT_ANSWER || !is_redirect(&j->a))
             return got;
         if (hops++ == edge_config(j->e)->fill_redirects || follow(j) != ERR_OK) {
             *out_off_list = true;
@@ -178,7 +179,9 @@ static struct edge_outcome judge_body(struct job *j)
     const struct edge_answer *a = &j->a;
     struct net_etag tag;
     struct sha256 claimed;
-    if (a->declared >= 0 && (uint64_t)a->declared != a->bytes)
+    /* Without a length the end of the connection would be the end of the object, and anybody on the way could cause that. */
+    bool whole = a->declared >= 0 ? (uint64_t)a->declared == a->bytes : a->chunked || r->manifest;
+    if (!whole || a->unclear)
         return wrong_length;
     if (a->coded)
         return outcome(ERR_UPSTREAM_INVALID, EDGE_R_UPSTREAM,
@@ -296,7 +299,9 @@ static struct edge_commit *commit_make(struct job *j, enum edge_record_type type
     if (type == EDGE_PUT_REF) {
         bool given = edge_mime_ok(str_from_c(j->a.type));
         snprintf(c->mime, sizeof c->mime, "%s", given ? j->a.type : edge_mime_of(f->path));
-        snprintf(c->etag, sizeof c->etag, "%s", j->a.etag_seen ? j->a.etag : "");
+        struct net_etag tag; /* what is none is not sent back */
+        bool tagged = j->a.etag_seen && net_etag_parse(str_from_c(j->a.etag), &tag) == ERR_OK;
+        snprintf(c->etag, sizeof c->etag, "%s", tagged ? j->a.etag : "");
         c->record.mime = str_from_c(c->mime);
         c->record.etag = str_from_c(c->etag);
         c->record.digest = j->a.digest;
