@@ -442,7 +442,6 @@ static int64_t wait_us(const struct mailbox_lane *l, struct mailbox_now now)
     return until > now.mono_us ? until - now.mono_us : 0;
 }
 
-/* One turn; ERR_CLOSED when there will be no more jobs and everything is answered and written. */
 static struct mailbox_job *next_operator(struct mailbox_lane *l)
 {
     struct mailbox_job *j = l->operators;
@@ -452,6 +451,7 @@ static struct mailbox_job *next_operator(struct mailbox_lane *l)
     return j;
 }
 
+/* One turn; ERR_CLOSED when there will be no more jobs and everything is answered and written. */
 static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
 {
     void *jobs[MAILBOX_BATCH_JOBS], *ticks[64];
