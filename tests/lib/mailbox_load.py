@@ -93,21 +93,26 @@ class Load:
             t.join(max(0.1, end - time.monotonic()))
             assert not t.is_alive(), "a client is not answered"
 
+    def send(self, c, topic, key, payload=None):
+        """Until it is taken: the outcome of a lost answer is unknown, the same key tells."""
+        body = {"topic": topic, "idem_key": key, "payload_b64": base64.b64encode(payload or key.encode()).decode()}
+        while True:
+            st, r = c.call("/v1/send", body)
+            if st == 200:
+                break
+            time.sleep(0.01)
+            if self.stopping.is_set() and st is None:
+                time.sleep(0.05)
+        self.note(event="sent", id=r["msg_id"], topic=topic, key=key, seq=r["topic_seq"], at_ms=millis(r["ts"]))
+        self.links[topic, r["topic_seq"]] = r["msg_id"], r.get("hash_chain")
+        return body
+
     def produce(self, n):
         c, i = Client(self), 0
         while not self.stopping.is_set():
             i += 1
             topic, key = random.choice(self.topics), "p%d-%d" % (n, i)
-            body = {"topic": topic, "idem_key": key, "payload_b64": base64.b64encode(key.encode()).decode()}
-            while True:  # the outcome of a lost answer is unknown: the same key tells
-                st, r = c.call("/v1/send", body)
-                if st == 200:
-                    break
-                time.sleep(0.01)
-                if self.stopping.is_set() and st is None:
-                    time.sleep(0.05)
-            self.note(event="sent", id=r["msg_id"], topic=topic, key=key, seq=r["topic_seq"], at_ms=millis(r["ts"]))
-            self.links[topic, r["topic_seq"]] = r["msg_id"], r.get("hash_chain")
+            body = self.send(c, topic, key)
             if random.random() < 0.1:
                 st, r2 = c.call("/v1/send", body)
                 if st == 200:
