@@ -66,6 +66,7 @@ static void retire_dead(struct mailbox_shard *s, struct mailbox_topic *t)
             return;
         mailbox_shard__dlq_remove(s, t, i);
         s->stats.purged[MAILBOX_CAUSE_RETENTION]++;
+        s->stats.retired++;
         mailbox_shard__wrote(
             s, mailbox_rec_put_settle(&s->group, t->id, &e->msg_id, MAILBOX_SETTLE_RETENTION), false);
         mailbox_shard__to_done(s, i, false, false);

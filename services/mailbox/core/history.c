@@ -1,6 +1,17 @@
 #include "services/mailbox/core/history.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+void mailbox_failure_reason(struct mailbox_failure *f, struct str reason)
+{
+    size_t n = reason.n < MAILBOX_HISTORY_REASON ? reason.n : MAILBOX_HISTORY_REASON;
+    while (n > 0 && n < reason.n && ((unsigned char)reason.p[n] & 0xc0) == 0x80)
+        n--; /* the next byte goes on with a character of UTF-8 */
+    f->reason_len = (uint8_t)n;
+    if (n)
+        memcpy(f->reason, reason.p, n);
+}
 
 enum err mailbox_history_init(struct mailbox_history *h)
 {

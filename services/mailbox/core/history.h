@@ -9,6 +9,7 @@
 #define RON_MAILBOX_CORE_HISTORY_H
 
 #include "base/map.h"
+#include "base/str.h"
 
 enum { MAILBOX_HISTORY_MESSAGES = 65536, MAILBOX_HISTORY_CAUSES = 16, MAILBOX_HISTORY_REASON = 64 };
 
@@ -18,6 +19,9 @@ struct mailbox_failure {
     uint8_t cause, reason_len;
     char reason[MAILBOX_HISTORY_REASON];
 };
+
+/* As much of it as is kept, whole characters. */
+void mailbox_failure_reason(struct mailbox_failure *f, struct str reason);
 
 struct mailbox_failures {
     uint8_t n;

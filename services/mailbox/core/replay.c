@@ -304,9 +304,7 @@ static void replay_fail(struct mailbox_shard *s, const struct mailbox_rec_fail *
         return;
     struct mailbox_entry *e = ENTRY(s, i);
     struct mailbox_failure h = {.at_ms = f->at_ms, .attempt = f->attempt, .cause = f->cause};
-    h.reason_len = (uint8_t)(f->reason.n > MAILBOX_HISTORY_REASON ? MAILBOX_HISTORY_REASON : f->reason.n);
-    if (h.reason_len)
-        memcpy(h.reason, f->reason.p, h.reason_len);
+    mailbox_failure_reason(&h, f->reason);
     if (mailbox_history_add(&s->history, i, &h))
         e->flags = (e->flags | MAILBOX_F_HISTORY) & 31;
     if (f->attempt > e->attempt)

@@ -109,9 +109,7 @@ void mailbox_shard__fail(struct mailbox_shard *s, uint32_t i, enum mailbox_cause
         .reason = str_of(reason.p, reason.n > MAILBOX_REASON_MAX ? MAILBOX_REASON_MAX : reason.n)};
     mailbox_shard__wrote(s, mailbox_rec_put_fail(&s->group, t->id, &r), false);
     struct mailbox_failure f = {.at_ms = s->now.wall_ms, .attempt = e->attempt, .cause = (uint8_t)cause};
-    f.reason_len = (uint8_t)(reason.n > MAILBOX_HISTORY_REASON ? MAILBOX_HISTORY_REASON : reason.n);
-    if (f.reason_len)
-        memcpy(f.reason, reason.p, f.reason_len);
+    mailbox_failure_reason(&f, reason);
     if (mailbox_history_add(&s->history, i, &f))
         e->flags = (e->flags | MAILBOX_F_HISTORY) & 31;
     switch (to) {

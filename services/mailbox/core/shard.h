@@ -76,6 +76,7 @@ struct mailbox_stats {
     struct mailbox_class_stats of[MAILBOX_CLASSES_MAX];
     uint64_t reprocessed[MAILBOX_CAUSE_COUNT], purged[MAILBOX_CAUSE_COUNT], stale_ack, stale_nack,
         stale_extend;
+    uint64_t retired; /* of those purged: dead letters that outstayed their retention */
 };
 
 /* Who waits for messages of a topic: a parked RECV (stream 0) or a stream with credit. */

@@ -76,6 +76,10 @@ void mailbox_worker__count_up(struct mailbox_lane *l)
         grow(m[MAILBOX_M_dlq_reprocessed], name, s->reprocessed[cause], &p->reprocessed[cause]);
         grow(m[MAILBOX_M_dlq_purged], name, s->purged[cause], &p->purged[cause]);
     }
+    if (s->retired != p->retired) /* one line for all of them: there may be thousands */
+        obs_log(svc_log(l->mb->svc), OBS_INFO, "dlq.purge", OBS_U64("shard", l->no),
+                OBS_U64("purged", s->retired - p->retired), OBS_STR("why", "retention.dlq"), OBS_END);
+    p->retired = s->retired;
     grow(m[MAILBOX_M_fence], "ack", s->stale_ack, &p->stale_ack);
     grow(m[MAILBOX_M_fence], "nack", s->stale_nack, &p->stale_nack);
     grow(m[MAILBOX_M_fence], "extend", s->stale_extend, &p->stale_extend);

@@ -937,6 +937,34 @@ static uint32_t served(void)
     return n;
 }
 
+/* What is kept of a reason ends with a whole character, also after a start that reads all of it. */
+static void a_reason_is_cut_between_two_characters(void **state)
+{
+    (void)state;
+    static const char *const last[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
+    for (size_t before = 60; before <= 64; before++)
+        for (size_t k = 0; k < 4; k++) {
+            char key[24], reason[80];
+            struct mailbox_settled out;
+            size_t n = strlen(last[k]), whole = before + n <= 64 ? before + n : before;
+            snprintf(key, sizeof key, "%zu-%zu", before, k);
+            memset(reason, 'r', before);
+            snprintf(reason + before, sizeof reason - before, "%s%s", last[k], "\xe2\x82\xac");
+            struct uuid id = sent(key);
+            taken(SECOND);
+            struct mailbox_nack why = {.dead = true, .reason = str_from_c(reason)};
+            assert_int_equal(nack(id, 1, why, &out), ERR_OK);
+            written();
+            for (int starts = 0; starts < 2; starts++) {
+                const struct mailbox_failures *h =
+                    mailbox_history_get(&s->history, mailbox_shard_find(s, &id));
+                assert_int_equal(h->f[0].reason_len, whole + (whole > before && whole + 3 <= 64 ? 3 : 0));
+                assert_memory_equal(h->f[0].reason, reason, h->f[0].reason_len);
+                start_again();
+            }
+        }
+}
+
 static void a_stream_never_holds_more_bytes_than_it_asked_for(void **state)
 {
     (void)state;
@@ -1018,6 +1046,7 @@ int main(void)
         EACH(what_was_written_again_is_as_it_was),
         EACH(a_topic_nobody_uses_is_forgotten_and_begins_another_history),
         EACH(of_many_causes_the_last_sixteen_are_kept_and_it_is_said),
+        EACH(a_reason_is_cut_between_two_characters),
         EACH(a_stream_never_holds_more_bytes_than_it_asked_for),
         EACH(a_receive_that_waited_gets_no_more_bytes_than_it_asked_for),
     };
