@@ -273,6 +273,12 @@ struct mailbox_batch {
     uint8_t **bodies;
 };
 
+struct mailbox_stream_line {
+    struct uuid id;
+    size_t end; /* of its bytes, of all that the stream was given */
+    uint16_t attempt;
+};
+
 /*
  * A stream. The worker owns waiter, batch and the list links; the loop owns the rest. It is freed by the loop when the
  * worker has let go of it (close job done) and the request is ended.
@@ -296,6 +302,11 @@ struct mailbox_stream {
     struct net_timer timer;
     int64_t beat_at_ns, judge_at_ns;
     bool begun, closing, gone, close_sent, open_answered;
+    /* Over HTTP: the line being written, as far as it fitted; and the last lines, for those which never leave the stream's buffer. */
+    struct buf line;
+    size_t line_at, put, buffer;
+    struct mailbox_stream_line *lines; /* `credit` of them, the k-th at k % credit */
+    uint32_t lines_first, lines_end;
     void (*batch_fn)(struct net_msg *m);
     enum err end_err;
     const char *end_code;

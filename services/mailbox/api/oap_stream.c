@@ -67,7 +67,8 @@ static void end_stream(struct mailbox_stream *st)
     net_oap_end(rq, NET_OAP_RESP, 200, bytes_of(out, (size_t)(p - out)));
 }
 
-static const struct mailbox_stream_wire over_oap = {begin, write_frame, beat, end_stream};
+static const struct mailbox_stream_wire over_oap = {
+    .begin = begin, .write = write_frame, .beat = beat, .end = end_stream};
 
 void mailbox_oap_stream(struct mailbox_call *c)
 {

@@ -13,7 +13,12 @@
 #include "services/mailbox/api/routes.h"
 #include "services/mailbox/api/stream.h"
 
-enum { LINE_MAX_BYTES = 2 << 20, BEAT_MS = 15000, TICK_MS = 200 };
+enum {
+    LINE_MAX_BYTES = 2 << 20,
+    PIECE = 16 << 10, /* of a line: the stream's buffer is smaller than a large message */
+    BEAT_MS = 15000,
+    TICK_MS = 200
+};
 
 struct stream_dto {
     struct str topic;
@@ -72,6 +77,8 @@ static void closed(struct mailbox_call *c)
         mailbox_release(st->close_job.lane, b->got + b->written, b->n - b->written);
         batch_free(b);
     }
+    if (st->begun && st->gone && st->wire->lost)
+        st->wire->lost(st);
     net_timer_cancel(c->loop, &st->timer);
     if (!st->begun) { /* the client left before the stream could begin */
         free(st);
@@ -261,31 +268,87 @@ static void put_end(struct mailbox_stream *st)
 static void http_end(struct mailbox_stream *st)
 {
     struct net_req *rq = st->call->http;
-    if (!st->gone)
+    bool cut = st->line_at > 0; /* in the middle of a line no other can begin */
+    if (!st->gone && !cut)
         put_end(st);
     mailbox_call_ended(st->call, ERR_OK);
+    buf_fini(&st->line);
+    free(st->lines);
     free(st);
-    net_stream_end(rq);
+    if (cut)
+        net_stream_abort(rq);
+    else
+        net_stream_end(rq);
+}
+
+/* How much of what it was given has left the stream's buffer. */
+static size_t left_buffer(const struct mailbox_stream *st)
+{
+    return st->put - (st->buffer - net_stream_room(st->call->http));
+}
+
+/* Remembered until they have left; a client that was given more than its credit and reads none of it has let leases run out before. */
+static void remember_line(struct mailbox_stream *st, const struct mailbox_delivery *d)
+{
+    size_t left = left_buffer(st);
+    while (st->lines_first != st->lines_end && (st->lines[st->lines_first % st->credit].end <= left ||
+                                                st->lines_end - st->lines_first == st->credit))
+        st->lines_first++;
+    if (st->lines)
+        st->lines[st->lines_end++ % st->credit] =
+            (struct mailbox_stream_line){d->enq.msg_id, st->put, d->attempt};
+}
+
+static void http_lost(struct mailbox_stream *st)
+{
+    size_t left = left_buffer(st);
+    for (; st->lines_first != st->lines_end; st->lines_first++) {
+        const struct mailbox_stream_line *x = &st->lines[st->lines_first % st->credit];
+        struct mailbox_delivery d = {.enq = {.msg_id = x->id}, .attempt = x->attempt};
+        if (x->end > left)
+            mailbox_release(st->close_job.lane, &d, 1);
+    }
+}
+
+static enum err put_piece(struct mailbox_stream *st, struct bytes piece)
+{
+    enum err e = net_stream_write(st->call->http, piece);
+    if (e == ERR_OK)
+        st->put += piece.n;
+    return e;
 }
 
 static enum err http_write(struct mailbox_stream *st, struct mailbox_batch *batch)
 {
-    struct buf b;
-    struct json_w w;
-    buf_init(&b, LINE_MAX_BYTES);
-    json_w_init(&w, &b);
-    mailbox_put_envelope(&w, st->topic, &batch->got[batch->written], st->close_job.lane->no);
-    buf_putc(&b, '\n');
-    enum err e = b.err == ERR_OK ? net_stream_write(st->call->http, buf_bytes(&b)) : b.err;
-    buf_fini(&b);
-    if (e == ERR_OK)
+    const struct mailbox_delivery *d = &batch->got[batch->written];
+    enum err e = ERR_OK;
+    if (st->line.n == 0) {
+        struct json_w w;
+        json_w_init(&w, &st->line);
+        mailbox_put_envelope(&w, st->topic, d, st->close_job.lane->no);
+        buf_putc(&st->line, '\n');
+        e = st->line.err;
+    }
+    while (e == ERR_OK && st->line_at < st->line.n) {
+        size_t rest = st->line.n - st->line_at, n = rest < PIECE ? rest : PIECE;
+        e = put_piece(st, bytes_of(st->line.p + st->line_at, n));
+        st->line_at += e == ERR_OK ? n : 0;
+    }
+    if (e == ERR_BUSY || (e == ERR_CLOSED && st->line_at))
+        return e; /* goes on where it stopped, or nowhere */
+    buf_fini(&st->line);
+    buf_init(&st->line, LINE_MAX_BYTES);
+    st->line_at = 0;
+    if (e == ERR_OK) {
+        remember_line(st, d);
         batch->written++;
+    }
     return e;
 }
 
 static enum err http_beat(struct mailbox_stream *st)
 {
-    return net_stream_write(st->call->http, bytes_of("\n", 1));
+    return st->line_at ? ERR_OK : put_piece(st, bytes_of("\n", 1));
 }
 
 static void room_again(struct net_req *rq, void *arg)
@@ -297,6 +360,9 @@ static void room_again(struct net_req *rq, void *arg)
 static void http_begin(struct mailbox_stream *st)
 {
     net_stream_begin(st->call->http, 200, &(struct net_headers){.type = "application/x-ndjson"});
+    st->buffer = net_stream_room(st->call->http);
+    st->lines = calloc(st->credit, sizeof *st->lines); /* without them leases end by their time */
+    buf_init(&st->line, LINE_MAX_BYTES);
     net_stream_on_room(st->call->http, room_again, st);
 }
 
@@ -306,7 +372,8 @@ static void client_left(struct net_req *rq, void *arg)
     mailbox_stream_left(arg);
 }
 
-static const struct mailbox_stream_wire over_http = {http_begin, http_write, http_beat, http_end};
+static const struct mailbox_stream_wire over_http = {http_begin, http_write, http_beat, http_lost,
+                                                     http_end};
 
 void mailbox_post_stream(struct net_req *rq, void *ctx)
 {

@@ -15,6 +15,8 @@ struct mailbox_stream_wire {
     /* Writes from batch->written on and moves it; ERR_BUSY: no room now, mailbox_stream_room() later. ERR_CLOSED. */
     enum err (*write)(struct mailbox_stream *st, struct mailbox_batch *batch);
     enum err (*beat)(struct mailbox_stream *st); /* every 15 s */
+    void (*lost)(struct mailbox_stream
+                     *st); /* the client has left: releases what was written and never left; may be NULL */
     void (*end)(
         struct mailbox_stream *st); /* last words unless st->gone; ends call and request, frees st */
 };
