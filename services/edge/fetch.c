@@ -102,7 +102,10 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg) RT_UNCHECKED
         return 0;
     }
     sha256_update(&c->hash, p, size);
-    if (store_file_append(c->get->to, p, size) != ERR_OK) {
+    enum err e = store_file_append(c->get->to, p, size);
+    if (e != ERR_OK) {
+        if (e == ERR_NO_SPACE)
+            edge_store_want_room(c->e->store);
         c->disk = true;
         return 0;
     }

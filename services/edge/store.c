@@ -251,6 +251,13 @@ enum err edge_store_send(struct edge *e, const struct edge_store_op *op)
     return err;
 }
 
+void edge_store_want_room(struct edge_store *s)
+{
+    atomic_store(&s->wants_room, true);
+    atomic_store(&s->full, true);
+    rt_bell_ring(&s->e->store_bell);
+}
+
 void edge_commit_unref(struct edge_commit *c)
 {
     if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) > 1)

@@ -29,8 +29,9 @@ struct edge_store {
     uint64_t forgotten;     /* how often an object was: who was opening one meanwhile does not keep it */
     struct store_file *log; /* cas_writer */
     uint64_t log_bytes;
-    _Atomic bool readonly; /* until restart: refs.log could not be written */
-    _Atomic bool full;     /* no room on the device just now */
+    _Atomic bool readonly;   /* until restart: refs.log could not be written */
+    _Atomic bool full;       /* no room on the device just now */
+    _Atomic bool wants_room; /* somebody found none */
     _Atomic uint64_t tmp_serial;
 };
 
@@ -65,6 +66,9 @@ uint64_t edge_store_pack_since(struct edge *e, const char *name, const struct sh
 
 /* ---- to cas_writer ---- */
 
+/* Something could not be written for want of room: some is made, and the store is not reachable meanwhile. */
+void edge_store_want_room(struct edge_store *s);
+
 /* A fill that is complete; shared by the worker that waits and the writer. */
 struct edge_commit {
     _Atomic unsigned refs;
@@ -92,6 +96,8 @@ NODISCARD enum err edge_store_send(struct edge *e, const struct edge_store_op *o
 /* cas_writer's hands; its thread only. */
 void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n) RT_BLOCKS;
 void edge_store_do(struct edge_store *s, struct edge_store_op *op) RT_BLOCKS;
+/* While it is full: makes the room that was asked for, and looks whether there is enough again. */
+void edge_store_look_for_room(struct edge_store *s) RT_BLOCKS;
 /* Old quarantine goes, TOUCH, compaction, eviction. last: all touches, not only the first. */
 void edge_store_upkeep(struct edge_store *s, bool last) RT_BLOCKS;
 

@@ -20,9 +20,9 @@ static void log_path(const struct edge_store *s, char out[STORE_PATH_MAX])
     store_path_join(out, s->dir, "refs.log");
 }
 
-/* A new log from memory takes the old one's place. */
+/* A new log from memory, with these records behind it, takes the old one's place. */
 RT_BLOCKS
-static enum err rewrite_log(struct edge_store *s)
+static enum err rewrite_log(struct edge_store *s, struct bytes more)
 {
     uint8_t head[EDGE_LOG_HEADER];
     char path[STORE_PATH_MAX];
@@ -35,6 +35,7 @@ static enum err rewrite_log(struct edge_store *s)
     rt_lock_take(&s->refs);
     edge_catalog_dump(&s->catalog, &b);
     rt_lock_release(&s->refs);
+    buf_put_bytes(&b, more);
     enum err e = b.err == ERR_OK ? store_file_replace(s->disk, path, buf_bytes(&b)) : b.err;
     if (e == ERR_OK)
         e = store_file_open(s->disk, path, STORE_WRITE, &fresh);
@@ -56,18 +57,10 @@ static void apply_all(struct edge_store *s, const struct edge_record *const *lis
     rt_lock_release(&s->refs);
 }
 
-static void unapply(struct edge_store *s, const struct edge_record *const *list, size_t n)
-{
-    rt_lock_take(&s->refs);
-    for (size_t i = 0; i < n; i++)
-        if (list[i]->type == EDGE_PUT_REF &&
-            edge_catalog_apply(
-                &s->catalog, &(struct edge_record){.type = EDGE_DEL_REF, .name = list[i]->name}) != ERR_OK)
-            break;
-    rt_lock_release(&s->refs);
-}
-
-/* Appends, flushes, then lets the records be seen. */
+/*
+ * Appends, flushes, then lets the records be seen. What no room was left for is taken back, so that the next ones begin where these
+ * did: the log is as good as before. Any other failure leaves a file nobody can be sure of, and a new one is written.
+ */
 RT_BLOCKS
 static enum err write_records(struct edge_store *s, const struct edge_record *const *list, size_t n)
 {
@@ -82,20 +75,17 @@ static enum err write_records(struct edge_store *s, const struct edge_record *co
     enum err e = b.err;
     if (e == ERR_OK)
         e = store_file_pwrite(s->log, b.p, b.n, s->log_bytes);
+    bool taken_back = e == ERR_NO_SPACE && store_file_truncate(s->log, s->log_bytes) == ERR_OK;
     if (e == ERR_OK)
         e = store_file_sync(s->log);
-    if (e == ERR_OK) {
+    if (e == ERR_OK)
         s->log_bytes += b.n;
-        apply_all(s, list, n);
-    } else {
-        apply_all(s, list, n);
-        e = rewrite_log(s);
-        if (e != ERR_OK) {
-            unapply(s, list, n);
-            atomic_store(&s->readonly, true);
-            obs_log(svc_log(s->e->svc), OBS_ERROR, "store_readonly", OBS_ERR(e), OBS_END);
-        }
+    else if (!taken_back && (e = rewrite_log(s, buf_bytes(&b))) != ERR_OK) {
+        atomic_store(&s->readonly, true);
+        obs_log(svc_log(s->e->svc), OBS_ERROR, "store_readonly", OBS_ERR(e), OBS_END);
     }
+    if (e == ERR_OK)
+        apply_all(s, list, n);
     buf_fini(&b);
     return e;
 }
@@ -182,7 +172,7 @@ static enum err adopt(struct edge_store *s, const struct sha256 *digest, uint64_
 
 void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n)
 {
-    const struct edge_record *records[64];
+    const struct edge_record *records[64] = {NULL};
     size_t good = 0;
     CHECK(n <= 64);
     bool low = low_on_space(s);
@@ -196,6 +186,8 @@ void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n
             records[good++] = &c->record;
     }
     enum err e = write_records(s, records, good);
+    if (e == ERR_NO_SPACE)
+        edge_store_want_room(s);
     for (size_t i = 0; i < n; i++) {
         struct edge_commit *c = list[i];
         if (c->result == ERR_OK && !c->nameless)
@@ -215,7 +207,11 @@ void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n
 
 /* ---- removal ---- */
 
-/* Opened ones are forgotten at once, and by whoever removes the file again afterwards: somebody may have opened it meanwhile. */
+/*
+ * Opened ones are forgotten at once, and by whoever removes the file again afterwards: somebody may have opened it meanwhile. No
+ * name may point to one that goes, unless there is no room to say so: then the files go first (a start forgets names whose object is
+ * not there), and the log hears of it when that has made room.
+ */
 RT_BLOCKS
 static enum err remove_objects(struct edge_store *s, const struct sha256 *list, size_t n,
                                enum edge_record_type type)
@@ -232,7 +228,12 @@ static enum err remove_objects(struct edge_store *s, const struct sha256 *list, 
             view[i] = &records[i];
             edge_store_forget(s, &list[at + i]);
         }
-        e = write_records(s, view, here); /* no name may point to it before it goes */
+        e = write_records(s, view, here);
+        bool unsaid = e == ERR_NO_SPACE && type == EDGE_DEL_OBJ && !atomic_load(&s->readonly);
+        if (unsaid) {
+            apply_all(s, view, here);
+            e = ERR_OK;
+        }
         for (size_t i = 0; e == ERR_OK && type == EDGE_DEL_OBJ && i < here; i++) {
             edge_store_object_path(s, &list[at + i], path);
             enum err gone = store_disk_unlink(s->disk, path);
@@ -240,6 +241,8 @@ static enum err remove_objects(struct edge_store *s, const struct sha256 *list, 
                 obs_log(svc_log(s->e->svc), OBS_WARN, "object_left", OBS_ERR(gone), OBS_END);
             edge_store_forget(s, &list[at + i]);
         }
+        if (unsaid)
+            e = write_records(s, view, here);
     }
     return e;
 }
@@ -266,6 +269,13 @@ static void evict(struct edge_store *s, bool force, uint64_t spare_from)
         obs_log(svc_log(s->e->svc), OBS_INFO, "cas_evicted", OBS_U64("objects", n), OBS_ERR(e), OBS_END);
     }
     free(gone);
+}
+
+void edge_store_look_for_room(struct edge_store *s)
+{
+    if (atomic_exchange(&s->wants_room, false))
+        evict(s, true, 0);
+    low_on_space(s);
 }
 
 struct oldest {
@@ -399,6 +409,16 @@ static void drop_old_quarantine(struct edge_store *s)
         obs_log(svc_log(s->e->svc), OBS_WARN, "quarantine_left", OBS_ERR(e), OBS_END);
 }
 
+/* Without room for a second log the first one goes on. */
+RT_BLOCKS
+static enum err compact(struct edge_store *s)
+{
+    enum err e = rewrite_log(s, bytes_of(NULL, 0));
+    if (e != ERR_OK)
+        obs_log(svc_log(s->e->svc), OBS_WARN, "refs_not_compacted", OBS_ERR(e), OBS_END);
+    return e == ERR_NO_SPACE ? ERR_OK : e;
+}
+
 void edge_store_upkeep(struct edge_store *s, bool last)
 {
     struct buf touches;
@@ -418,7 +438,7 @@ void edge_store_upkeep(struct edge_store *s, bool last)
     uint64_t live = s->catalog.ref_bytes + map_count(&s->catalog.objects) * EDGE_TOUCH_BYTES;
     rt_lock_release(&s->refs);
     if (!atomic_load(&s->readonly) && s->log_bytes > COMPACT_BYTES && s->log_bytes / 2 > live &&
-        rewrite_log(s) != ERR_OK)
+        compact(s) != ERR_OK)
         atomic_store(&s->readonly, true);
     evict(s, false, 0);
 }

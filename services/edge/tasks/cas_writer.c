@@ -3,7 +3,7 @@
 
 #include "services/edge/store.h"
 
-enum { BATCH = 32, UPKEEP_MS = 60000 };
+enum { BATCH = 32, UPKEEP_MS = 60000, ROOM_MS = 1000 };
 
 RT_BLOCKS
 static bool do_ops(struct edge *e)
@@ -32,7 +32,8 @@ enum err edge_cas_writer_run(struct rt_task *self, void *arg)
         if (err == ERR_OK)
             edge_store_commit(e->store, (struct edge_commit **)(void *)items, n);
         else if (err == ERR_EMPTY && !busy)
-            err = rt_bell_wait(&e->store_bell, noted, deadline_in_ms(UPKEEP_MS));
+            err = rt_bell_wait(&e->store_bell, noted,
+                               deadline_in_ms(atomic_load(&e->store->full) ? ROOM_MS : UPKEEP_MS));
         if (err != ERR_OK && err != ERR_EMPTY && err != ERR_TIMEOUT) {
             if (svc_draining(e->svc) && rt_chan_try_recv_batch(e->commit, items, BATCH, &n) == ERR_OK)
                 edge_store_commit(e->store, (struct edge_commit **)(void *)items,
@@ -41,6 +42,8 @@ enum err edge_cas_writer_run(struct rt_task *self, void *arg)
             edge_store_upkeep(e->store, true);
             return err == ERR_CLOSED || rt_task_stopping(self) ? ERR_OK : err;
         }
+        if (atomic_load(&e->store->full))
+            edge_store_look_for_room(e->store);
         if (edge_now_ns(e) - upkeep_ns >= UPKEEP_MS * 1000000LL) {
             upkeep_ns = edge_now_ns(e);
             edge_store_upkeep(e->store, false);

@@ -89,7 +89,18 @@ static enum err open_tmp(struct job *j, struct store_file **out)
     enum err err = store_file_open(s->disk, j->tmp, STORE_WRITE | STORE_CREATE | STORE_TRUNC, out);
     if (err != ERR_OK)
         j->tmp[0] = 0;
+    if (err == ERR_NO_SPACE)
+        edge_store_want_room(s);
     return err;
+}
+
+RT_BLOCKS
+static bool flush(struct job *j, struct store_file *f)
+{
+    enum err err = store_file_sync(f);
+    if (err == ERR_NO_SPACE)
+        edge_store_want_room(j->e->store);
+    return err == ERR_OK;
 }
 
 RT_BLOCKS
@@ -113,7 +124,7 @@ static enum edge_got get_once(struct job *j)
                                                       .progress = &j->f->bytes},
                                    j->self, &j->a);
     obs_counter_add(o->bytes, j->a.bytes);
-    if (got == EDGE_GOT_ANSWER && j->a.status == 200 && store_file_sync(to) != ERR_OK)
+    if (got == EDGE_GOT_ANSWER && j->a.status == 200 && !flush(j, to))
         got = EDGE_GOT_DISK;
     store_file_close(to);
     if (got == EDGE_GOT_TIMEOUT)
@@ -366,7 +377,7 @@ static enum err fetch_from_peers(struct job *j)
     if (err != ERR_OK)
         return ERR_IO;
     err = edge_peers_fetch(j->e, j->client, j->self, j->f, to, &j->a);
-    if (err == ERR_OK && store_file_sync(to) != ERR_OK)
+    if (err == ERR_OK && !flush(j, to))
         err = ERR_IO;
     store_file_close(to);
     if (err == ERR_OK) { /* how the origin would name it is not known */

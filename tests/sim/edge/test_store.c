@@ -152,6 +152,23 @@ static void put_aside(struct rig *r, int i) RT_BLOCKS
     edge_store_do(r->e->store, &(struct edge_store_op){.kind = EDGE_OP_QUARANTINE, .digest = v.digest});
 }
 
+/* Makes the log long enough to be written anew, by what no object knows of. */
+static enum err lengthen(struct rig *r) RT_BLOCKS
+{
+    struct edge_store *s = r->e->store;
+    static uint8_t touches[EDGE_TOUCH_MAX * EDGE_TOUCH_BYTES];
+    struct buf b;
+    buf_init(&b, (size_t)4 << 20);
+    while (b.n <= (size_t)1 << 20)
+        edge_record_encode(
+            &(struct edge_record){.type = EDGE_TOUCH, .touches = bytes_of(touches, sizeof touches)}, &b);
+    enum err err = store_file_pwrite(s->log, b.p, b.n, s->log_bytes);
+    if (err == ERR_OK)
+        s->log_bytes += b.n;
+    buf_fini(&b);
+    return err;
+}
+
 /* One step; true: it was acknowledged or changes nothing a client was told. */
 static enum err step(struct rig *r) RT_BLOCKS
 {
@@ -169,8 +186,10 @@ static enum err step(struct rig *r) RT_BLOCKS
         put_aside(r, i);
     else {
         r->touched = -1;
-        r->e->store->log_bytes += (uint64_t)2 << 20; /* long enough to be written anew */
-        edge_store_upkeep(r->e->store, false);
+        if (lengthen(r) == ERR_OK)
+            edge_store_upkeep(r->e->store, false);
+        else
+            return ERR_OK; /* nobody writes like that: what is left of it is not the store's fault */
     }
     return err;
 }
@@ -241,7 +260,7 @@ static bool run(struct rig *r, uint64_t seed, const struct store_fault_plan *pla
             return true;
         if (!fired && store_disk_faulty_fired(r->disk)) { /* EIO or ENOSPC in this step */
             struct value now = r->touched >= 0 ? look(r, r->touched) : (struct value){0};
-            if (r->touched >= 0 && err != ERR_OK && !same(&now, &r->before[r->touched]) && now.there)
+            if (r->touched >= 0 && err != ERR_OK && !same(&now, &r->before[r->touched]))
                 fail_msg("a refused commit changed its name");
             if (r->touched >= 0 && err == ERR_OK && r->wanted.there && !same(&now, &r->wanted))
                 fail_msg("an acknowledged commit is not there");
@@ -387,8 +406,7 @@ static void faults(struct rig *r, uint64_t seed, bool space) RT_BLOCKS
                 struct value now = look(r, i);
                 if (err == ERR_OK && !same(&now, &r->wanted))
                     fail_msg("an acknowledged commit after the fault is not there");
-                if (err != ERR_OK && atomic_load(&r->e->store->readonly) && !same(&now, &r->before[i]) &&
-                    now.there)
+                if (err != ERR_OK && atomic_load(&r->e->store->readonly) && !same(&now, &r->before[i]))
                     fail_msg("a store that only reads has changed");
                 remember(r);
                 r->touched = -1;
@@ -428,6 +446,96 @@ static void edge_e4_a_full_disk_refuses_and_loses_nothing(void **state) RT_UNCHE
     rig_close(r);
 }
 
+/* Not a byte more fits: whatever is refused then leaves everything as it was, and is no reason to refuse it later. */
+static void edge_e7_a_full_disk_is_not_the_end(void **state) RT_UNCHECKED
+{
+    (void)state;
+    struct rig *r = rig_open();
+    const struct store_fault_plan empty = {0};
+    struct store_fault_plan full = {.capacity = (uint64_t)1 << 30};
+    uint64_t left;
+    rng_seed(&r->rng, 1);
+    assert_int_equal(store_disk_faulty(1, &empty, &r->disk), ERR_OK);
+    r->faulty = false;
+    assert_int_equal(boot(r), ERR_OK);
+    struct edge_store *s = r->e->store;
+    for (int i = 0; i < NAMES; i++)
+        assert_int_equal(fill(r, i), ERR_OK);
+    remember(r);
+    assert_int_equal(lengthen(r), ERR_OK);
+    uint64_t long_log = s->log_bytes;
+    store_disk_faulty_plan(r->disk, &full);
+    assert_int_equal(store_disk_free_bytes(r->disk, s->dir, &left), ERR_OK);
+    full.capacity -= left;
+    store_disk_faulty_plan(r->disk, &full);
+    record(r, 0, EDGE_DEL_REF);
+    struct value now = look(r, 0);
+    assert_true(same(&now, &r->before[0]));
+    edge_store_upkeep(s, false); /* no second log */
+    assert_int_equal(s->log_bytes, long_log);
+    assert_false(atomic_load(&s->readonly));
+    assert_true(atomic_load(&s->full));
+    uint64_t objects = map_count(&s->catalog.objects);
+    edge_store_look_for_room(s); /* what goes to make room needs none */
+    assert_true(map_count(&s->catalog.objects) < objects);
+    assert_false(atomic_load(&s->readonly));
+    check_objects(r);
+    remember(r);
+    store_disk_faulty_plan(r->disk, &empty);
+    assert_int_equal(fill(r, 1), ERR_OK);
+    r->before[1] = r->wanted;
+    edge_store_upkeep(s, false);
+    assert_true(s->log_bytes < long_log);
+    store_disk_faulty_cut(r->disk);
+    down(r);
+    store_disk_faulty_reboot(r->disk);
+    assert_int_equal(boot(r), ERR_OK);
+    r->touched = -2;
+    check_after(r, "full disk", 0);
+    down(r);
+    store_disk_destroy(r->disk);
+    rig_close(r);
+}
+
+/* The log cannot be flushed, and a new one cannot be written: from now on it only reads, and reads what it read before. */
+static void edge_e7_a_store_that_only_reads_has_what_it_had(void **state) RT_UNCHECKED
+{
+    (void)state;
+    struct rig *r = rig_open();
+    bool only_reads = false;
+    for (uint64_t at = 1; !only_reads; at++) { /* the call that is the flush */
+        assert_true(at < 100);
+        assert_int_equal(store_disk_faulty(at, &(struct store_fault_plan){0}, &r->disk), ERR_OK);
+        r->faulty = false;
+        rng_seed(&r->rng, 1);
+        r->serial = 0;
+        assert_int_equal(boot(r), ERR_OK);
+        for (int i = 0; i < NAMES; i++)
+            assert_int_equal(fill(r, i), ERR_OK);
+        assert_int_equal(map_count(&r->e->store->catalog.refs), NAMES);
+        remember(r);
+        char in_the_way[STORE_PATH_MAX]; /* of a new log */
+        snprintf(in_the_way, sizeof in_the_way, "%.400s/refs.log.tmp", r->e->store->dir);
+        assert_int_equal(store_disk_mkdir(r->disk, in_the_way), ERR_OK);
+        store_disk_faulty_plan(r->disk, &(struct store_fault_plan){.eio_at = at});
+        enum err err = fill(r, 3); /* another object for a name that has one */
+        only_reads = atomic_load(&r->e->store->readonly);
+        store_disk_faulty_plan(r->disk, &(struct store_fault_plan){0});
+        if (only_reads) {
+            assert_int_not_equal(err, ERR_OK);
+            for (int i = 0; i < NAMES; i++) {
+                struct value now = look(r, i);
+                assert_true(same(&now, &r->before[i]));
+            }
+            check_objects(r);
+            assert_int_not_equal(fill(r, 4), ERR_OK);
+        }
+        down(r);
+        store_disk_destroy(r->disk);
+    }
+    rig_close(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +543,8 @@ int main(void)
         cmocka_unit_test(edge_e7_a_power_cut_anywhere_loses_nothing_acknowledged),
         cmocka_unit_test(edge_e4_after_a_failed_write_what_was_acknowledged_is_durable),
         cmocka_unit_test(edge_e4_a_full_disk_refuses_and_loses_nothing),
+        cmocka_unit_test(edge_e7_a_full_disk_is_not_the_end),
+        cmocka_unit_test(edge_e7_a_store_that_only_reads_has_what_it_had),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
