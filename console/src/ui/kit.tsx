@@ -336,6 +336,31 @@ export function Confirm(p: { action: string; title: string; small?: boolean; ton
     );
 }
 
+/** A button that does something at once; what went wrong stands below it, and a second press waits for the first. */
+export function Act(p: { class?: string; onPress: () => Promise<unknown> } & Children) {
+    const [error, setError] = useState<unknown>();
+    const busy = useRef(false);
+    const press = async () => {
+        if (busy.current) return;
+        busy.current = true;
+        setError(undefined);
+        try {
+            await p.onPress();
+        } catch (e) {
+            setError(e);
+        }
+        busy.current = false;
+    };
+    return (
+        <>
+            <button type="button" class={p.class} onClick={() => void press()}>
+                {p.children}
+            </button>
+            {error !== undefined && <Failure error={error} />}
+        </>
+    );
+}
+
 /** A view that breaks says so and leaves the rest of the console alone. */
 export class Guard extends Component<Children & { of: string }, { error?: unknown }> {
     static getDerivedStateFromError(error: unknown) {

@@ -9,7 +9,7 @@ import { live } from "../lib/live.ts";
 import { total } from "../lib/prom.ts";
 import { useStore } from "../lib/store.ts";
 import { token } from "../lib/session.ts";
-import { Card, Confirm, Empty, Failure, Hash, Loading, Page, Pill, Running, Show, Stat, Tabs, useResource } from "../ui/kit.tsx";
+import { Act, Card, Confirm, Empty, Failure, Hash, Loading, Page, Pill, Running, Show, Stat, Tabs, useResource } from "../ui/kit.tsx";
 
 interface Pack {
     name: string;
@@ -149,9 +149,9 @@ function Packs(p: { onPick: (name: string) => void; chosen: string }) {
             title="Packs"
             note={packs.data ? `generation ${packs.data.generation}` : undefined}
             actions={
-                <button type="button" class="small" onClick={() => void post("edge", "/admin/packs/reload").catch(() => undefined).then(packs.reload)}>
+                <Act class="small" onPress={() => post("edge", "/admin/packs/reload").finally(packs.reload)}>
                     Reload
-                </button>
+                </Act>
             }
         >
             <Show from={packs}>

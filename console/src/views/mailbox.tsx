@@ -6,7 +6,7 @@ import { fromBase64, toBase64, utf8 } from "../lib/bytes.ts";
 import { ago, bytes, count } from "../lib/format.ts";
 import { go, link } from "../lib/router.ts";
 import { createStore, useStore } from "../lib/store.ts";
-import { Authorized, Card, Confirm, Empty, Failure, Field, Form, Hash, Page, Pill, Running, Show, useResource } from "../ui/kit.tsx";
+import { Act, Authorized, Card, Confirm, Empty, Failure, Field, Form, Hash, Page, Pill, Running, Show, useResource } from "../ui/kit.tsx";
 
 interface Topic {
     topic: string;
@@ -75,10 +75,10 @@ function useFollow(reload: () => void): void {
 }
 
 function Topics(p: { chosen: string }) {
-    const topics = useResource((s) => get<{ topics: Topic[] }>("mailbox", "/v1/topics?limit=200", s), [], 2000);
+    const topics = useResource((s) => get<{ topics: Topic[]; next?: string }>("mailbox", "/v1/topics?limit=200", s), [], 2000);
     useFollow(topics.reload);
     return (
-        <Card title="Topics">
+        <Card title="Topics" note={topics.data?.next !== undefined ? `the first ${count(topics.data.topics.length)}; ron mailbox topics lists all` : undefined}>
             <Show from={topics} lines={5}>
                 {(t) =>
                     t.topics.length === 0 ? (
@@ -102,7 +102,7 @@ function Topics(p: { chosen: string }) {
                                 <tbody>
                                     {t.topics.map((x) => (
                                         <tr key={x.topic} class={x.topic === p.chosen ? "chosen" : ""}>
-                                            <td>
+                                            <td class="name">
                                                 <a href={link("mailbox", x.topic)} aria-current={x.topic === p.chosen ? "true" : undefined}>
                                                     {x.topic}
                                                 </a>
@@ -267,6 +267,8 @@ function Receive(p: { topic: string }) {
     );
 }
 
+const REPROCESS_MAX = 100000; // as many as one run takes
+
 function DeadLetters(p: { topic: string }) {
     const [job, setJob] = useState<string>();
     const dead = useResource(
@@ -276,7 +278,7 @@ function DeadLetters(p: { topic: string }) {
     );
     useFollow(dead.reload);
     const reprocess = async (ids?: string[]) => {
-        const answer = await post<{ job: string; matched: number }>("mailbox", "/v1/dlq/reprocess", { topic: p.topic, ...(ids ? { ids } : {}) });
+        const answer = await post<{ job: string; matched: number }>("mailbox", "/v1/dlq/reprocess", { topic: p.topic, ...(ids ? { ids } : { limit: REPROCESS_MAX }) });
         setJob(`${count(answer.matched)} on their way back`);
         dead.reload();
     };
@@ -289,13 +291,13 @@ function DeadLetters(p: { topic: string }) {
     return (
         <Card
             title="Dead letters"
-            note={p.topic}
+            note={dead.data && dead.data.entries.length < dead.data.count ? `${p.topic}, ${count(dead.data.entries.length)} of ${count(dead.data.count)}` : p.topic}
             actions={
                 some && (
                     <>
-                        <button type="button" class="small primary" onClick={() => void reprocess()}>
+                        <Act class="small primary" onPress={() => reprocess()}>
                             Reprocess all
-                        </button>
+                        </Act>
                         <Confirm action="Purge" title="Remove these dead letters?" small tone="danger" onYes={purge}>
                             <p>
                                 All {count(dead.data?.count)} dead letters of <code>{p.topic}</code> are removed. This cannot be undone.
@@ -346,9 +348,9 @@ function DeadLetters(p: { topic: string }) {
                                             <td class="n">{bytes(e.size)}</td>
                                             <td class="soft">{ago(e.moved_at)}</td>
                                             <td>
-                                                <button type="button" class="small" onClick={() => void reprocess([e.msg_id])}>
+                                                <Act class="small" onPress={() => reprocess([e.msg_id])}>
                                                     Reprocess
-                                                </button>
+                                                </Act>
                                             </td>
                                         </tr>
                                     ))}

@@ -8,7 +8,7 @@ import { formatMoney } from "../lib/money.ts";
 import type { Check } from "../lib/receipt.ts";
 import { go, link } from "../lib/router.ts";
 import { Histogram, niceStep, type HistogramBar } from "../ui/charts.tsx";
-import { Authorized, Card, Checks, Confirm, Empty, Field, Form, Hash, Money, Page, Pill, Running, Show, Stat, useResource, type Tone } from "../ui/kit.tsx";
+import { Act, Authorized, Card, Checks, Confirm, Empty, Field, Form, Hash, Money, Page, Pill, Running, Show, Stat, useResource, type Tone } from "../ui/kit.tsx";
 
 interface EpochRow {
     n: number;
@@ -141,9 +141,9 @@ function Summary(p: { epoch: Epoch; reload: () => void }) {
             actions={
                 <>
                     {(e.state === "sealed" || e.state === "held") && (
-                        <button type="button" class="small primary" onClick={() => void post("rewarder", `/rewarder/epochs/${enc(e.epoch)}/emit`).finally(p.reload)}>
+                        <Act class="small primary" onPress={() => post("rewarder", `/rewarder/epochs/${enc(e.epoch)}/emit`).finally(p.reload)}>
                             Settle
-                        </button>
+                        </Act>
                     )}
                     {["sealed", "emitting", "held"].includes(e.state) && (
                         <Confirm

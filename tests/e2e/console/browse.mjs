@@ -212,6 +212,29 @@ const confirmed = async (scope, action, title) => {
     await page.getByRole("dialog", { name: title }).getByRole("button", { name: action, exact: true }).click();
 };
 
+/** What a button's call is refused with stands on the page; one long name does not push the others' numbers out of it. */
+async function aRefusedButtonSaysSo() {
+    const topic = "long-" + "x".repeat(240);
+    await api("mailbox", "/v1/send", { method: "POST", body: JSON.stringify({ topic, idem_key: "1", payload_b64: "" }) });
+    const got = await (await api("mailbox", "/v1/recv", { method: "POST", body: JSON.stringify({ topic }) })).json();
+    await api("mailbox", `/v1/nack/${got.messages[0].msg_id}`, { method: "POST", body: JSON.stringify({ dead: true }) });
+    const refuse = (route) =>
+        route.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify({ title: "Unavailable", status: 503, code: "unavailable", detail: "the disk is full" }) });
+    await page.route("**/dlq/reprocess", refuse);
+    await page.route("**/admin/packs/reload", refuse);
+    await visit(page, `mailbox/${topic}`);
+    await page.getByRole("button", { name: "Reprocess all" }).click();
+    await page.getByRole("alert").getByText("the disk is full").waitFor();
+    const table = page.locator(".card", { has: page.getByRole("heading", { name: "Topics" }) }).locator(".scroll");
+    assert.ok(await table.evaluate((e) => e.scrollWidth <= e.clientWidth), "a long topic pushes its numbers out of the table");
+    await shoot(page, "refused");
+    await visit(page, "edge");
+    await page.getByRole("button", { name: "Reload" }).click();
+    await page.getByRole("alert").getByText("the disk is full").waitFor();
+    await page.unroute("**/dlq/reprocess");
+    await page.unroute("**/admin/packs/reload");
+}
+
 async function deadLettersArePurged() {
     const send = await api("mailbox", "/v1/send", { method: "POST", body: JSON.stringify({ topic: "trash", idem_key: "poison-1", payload_b64: "eA==" }) });
     assert.ok(send.ok, await send.text());
@@ -422,6 +445,7 @@ const steps = [
     runs.edge && theMapChangesItsDressWithThePage,
     runs.mailbox && linesMoveWhereWorkDoes,
     runs.mailbox && deadLettersArePurged,
+    runs.mailbox && runs.edge && aRefusedButtonSaysSo,
     runs.ledger && theLedgerTellsTheViewOfACommit,
     runs.mailbox && theLogLevelIsSet,
     runs.mailbox && aTaskIsRestarted,
