@@ -559,10 +559,13 @@ void edge_fill_end(struct edge *e, struct edge_fill *f, const struct edge_outcom
     edge_trace_filled(e, f, o->err);
     struct edge_waiter *w = detach(e, f);
     if (ok) {
-        bool renewed = f->has_stale && sha256_eq(&f->stale.digest, &hit.digest);
+        enum edge_from from = f->has_stale && sha256_eq(&f->stale.digest, &hit.digest)
+                                  ? EDGE_FROM_REVALIDATED
+                              : f->written ? EDGE_FROM_FILL
+                                           : EDGE_FROM_CAS;
         while (w) {
             struct edge_waiter *next = w->next;
-            edge_serve_hit(e, w->rq, &hit, renewed ? EDGE_FROM_REVALIDATED : EDGE_FROM_FILL, true);
+            edge_serve_hit(e, w->rq, &hit, from, true);
             w = next;
         }
     } else {

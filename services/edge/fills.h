@@ -43,6 +43,7 @@ struct edge_fill {
     unsigned waiting;            /* (t) */
     bool promised;               /* (t) a 202 was given out */
     bool handed_back;
+    bool written; /* its object was: hashed a moment ago, it need not be again */
     bool has_stale;
     struct edge_hit stale; /* what the store has, when it is out of date */
     bool has_digest;

@@ -415,6 +415,7 @@ RT_BLOCKS
 static struct edge_outcome fill(struct job *j)
 {
     uint64_t size;
+    j->f->written = false;
     if (j->f->has_digest && edge_store_has(j->e->store, &j->f->digest, &size)) {
         j->a = (struct edge_answer){.bytes = size, .digest = j->f->digest};
         edge_fill_to(j->e, j->f, EDGE_FILL_COMMITTING);
@@ -430,7 +431,8 @@ static struct edge_outcome fill(struct job *j)
         struct edge_outcome dropped = commit(j, EDGE_DEL_REF);
         return dropped.err == ERR_OK ? o : dropped;
     }
-    return commit(j, j->a.status == 304 ? EDGE_RENEW : EDGE_PUT_REF);
+    j->f->written = j->a.status != 304;
+    return commit(j, j->f->written ? EDGE_PUT_REF : EDGE_RENEW);
 }
 
 RT_BLOCKS
