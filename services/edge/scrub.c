@@ -60,10 +60,10 @@ enum err edge_scrub_object(struct edge *e, struct edge_turns *turns, const struc
     }
     store_file_close(f);
     free(scratch);
-    if (err != ERR_OK)
+    if (err != ERR_OK && err != ERR_IO) /* what cannot be read is as good as wrong */
         return err;
     sha256_final(&c, &found);
-    if (sha256_eq(&found, digest))
+    if (err == ERR_OK && sha256_eq(&found, digest))
         return ERR_OK;
     obs_counter_inc(obs_counter_nth(e->m[EDGE_M_integrity], 0));
     if (edge_store_send(e, &(struct edge_store_op){.kind = EDGE_OP_QUARANTINE, .digest = *digest}) !=
@@ -104,8 +104,8 @@ enum err edge_scrub_pass(struct edge *e, struct edge_turns *turns, uint64_t rate
             out->checked++;
             if (err == ERR_CORRUPT && out->corrupt_n < EDGE_SCRUB_LISTED)
                 out->corrupt[out->corrupt_n++] = names.list[i];
-            if (err == ERR_CORRUPT || err == ERR_NOT_FOUND)
-                err = ERR_OK;
+            if (err != ERR_CANCELED && err != ERR_NO_MEMORY)
+                err = ERR_OK; /* the others are looked at all the same */
             if (err == ERR_OK && after && !after(e, out))
                 err = ERR_EMPTY;
         }

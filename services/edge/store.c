@@ -184,7 +184,9 @@ static enum err load(struct edge_store *s, const char *path, struct edge_file **
     int fd = store_file_fd(sf);
     if (fd >= 0) {
         int own = dup(fd);
-        err = own < 0 ? ERR_IO : edge_file_of_fd(own, out);
+        err = own < 0 ? ERR_BUSY : edge_file_of_fd(own, out);
+        if (err == ERR_PERMISSION) /* whatever it is, it is no file */
+            err = ERR_CORRUPT;
     } else {
         uint64_t size;
         uint8_t *p = NULL;
@@ -202,11 +204,18 @@ static enum err load(struct edge_store *s, const char *path, struct edge_file **
     return err;
 }
 
+/* What is not told now is found again by whoever asks for it next. */
+static void tell_writer(struct edge_store *s, enum edge_store_op_kind kind, const struct sha256 *digest)
+{
+    if (edge_store_send(s->e, &(struct edge_store_op){.kind = kind, .digest = *digest}) != ERR_OK)
+        obs_log(svc_log(s->e->svc), OBS_WARN, "quarantine_delayed", OBS_END);
+}
+
 enum err edge_store_open(struct edge_store *s, const struct sha256 *digest, bool trusted,
                          struct edge_file **out)
 {
     char path[STORE_PATH_MAX];
-    struct edge_file *f;
+    struct edge_file *f = NULL;
     struct sha256 found;
     enum err err = edge_store_open_now(s, digest, out);
     if (err == ERR_OK)
@@ -214,12 +223,12 @@ enum err edge_store_open(struct edge_store *s, const struct sha256 *digest, bool
     uint64_t as_of = forgotten(s);
     edge_store_object_path(s, digest, path);
     err = load(s, path, &f);
-    if (err != ERR_OK)
-        return err;
-    if (!trusted) {
+    if (err == ERR_NOT_FOUND)
+        tell_writer(s, EDGE_OP_LOST, digest);
+    if (err == ERR_OK && !trusted) {
         err = edge_file_hash(f, 0, f->size, &found);
         obs_counter_add(obs_counter(s->e->m[EDGE_M_hashed]), f->size);
-        if (err == ERR_OK && !sha256_eq(&found, digest))
+        if (err == ERR_IO || (err == ERR_OK && !sha256_eq(&found, digest)))
             err = ERR_CORRUPT;
     }
     if (err == ERR_OK) {
@@ -227,12 +236,11 @@ enum err edge_store_open(struct edge_store *s, const struct sha256 *digest, bool
         *out = f;
         return ERR_OK;
     }
-    edge_file_unref(f);
+    if (f)
+        edge_file_unref(f);
     if (err == ERR_CORRUPT) {
         obs_counter_inc(obs_counter_nth(s->e->m[EDGE_M_integrity], 0));
-        if (edge_store_send(s->e, &(struct edge_store_op){.kind = EDGE_OP_QUARANTINE, .digest = *digest}) !=
-            ERR_OK)
-            obs_log(svc_log(s->e->svc), OBS_WARN, "quarantine_delayed", OBS_END);
+        tell_writer(s, EDGE_OP_QUARANTINE, digest);
     }
     return err;
 }

@@ -50,7 +50,8 @@ bool edge_store_find(struct edge_store *s, struct str name, struct edge_hit *out
 bool edge_store_has(struct edge_store *s, const struct sha256 *digest, uint64_t *out_size);
 
 /* A reference to the opened, verified object. now: ERR_NOT_FOUND unless somebody opened it before. The other opens it and hashes
- * it wholly before its first byte may be served (unless trusted: just written); ERR_CORRUPT puts it into quarantine. */
+ * it wholly before its first byte may be served (unless trusted: just written); ERR_CORRUPT, which it is too when it cannot be read,
+ * puts it into quarantine, ERR_NOT_FOUND has its names forgotten. */
 NODISCARD enum err edge_store_open_now(struct edge_store *s, const struct sha256 *digest,
                                        struct edge_file **out);
 NODISCARD enum err edge_store_open(struct edge_store *s, const struct sha256 *digest, bool trusted,
@@ -81,7 +82,13 @@ struct edge_commit {
 };
 void edge_commit_unref(struct edge_commit *c);
 
-enum edge_store_op_kind { EDGE_OP_PURGE, EDGE_OP_QUARANTINE, EDGE_OP_PACK_SINCE, EDGE_OP_ADOPT };
+enum edge_store_op_kind {
+    EDGE_OP_PURGE,
+    EDGE_OP_QUARANTINE,
+    EDGE_OP_LOST,
+    EDGE_OP_PACK_SINCE,
+    EDGE_OP_ADOPT
+};
 
 struct edge_store_op {
     enum edge_store_op_kind kind;

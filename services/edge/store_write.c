@@ -317,6 +317,22 @@ static void quarantine(struct edge_store *s, const struct sha256 *digest)
             OBS_END);
 }
 
+/* Somebody did not find its file. Nobody but us makes or removes any, so what is not there now is gone. */
+RT_BLOCKS
+static void forget_lost(struct edge_store *s, const struct sha256 *digest)
+{
+    char path[STORE_PATH_MAX];
+    struct store_stat st;
+    edge_store_object_path(s, digest, path);
+    rt_lock_take(&s->refs);
+    bool named = edge_catalog_object(&s->catalog, digest) != NULL;
+    rt_lock_release(&s->refs);
+    if (!named || store_disk_stat(s->disk, path, &st) != ERR_NOT_FOUND)
+        return;
+    enum err e = remove_objects(s, digest, 1, EDGE_DEL_OBJ);
+    obs_log(svc_log(s->e->svc), OBS_WARN, "objects_lost", OBS_U64("objects", 1), OBS_ERR(e), OBS_END);
+}
+
 RT_BLOCKS
 static void purge(struct edge_store *s, struct edge_store_op *op)
 {
@@ -354,6 +370,9 @@ void edge_store_do(struct edge_store *s, struct edge_store_op *op)
         return;
     case EDGE_OP_QUARANTINE:
         quarantine(s, &op->digest);
+        return;
+    case EDGE_OP_LOST:
+        forget_lost(s, &op->digest);
         return;
     case EDGE_OP_PACK_SINCE:
         if (write_records(s, &one, 1) != ERR_OK)
