@@ -185,6 +185,54 @@ static void a_group_that_is_nearly_full_takes_what_fits_and_the_next_the_rest(vo
     assert_int_equal(atomic_load(&p->l->strip_ok), 1);
 }
 
+/* Until everything that was done for it is durable, and every topic has a name in a later segment, a file stays. */
+static void a_worker_agrees_when_nothing_depends_on_the_file_any_more(void **state) RT_BLOCKS
+{
+    struct place *p = *state;
+    struct mailbox_lane *l = p->l;
+    struct mailbox_shard *s = &l->shard;
+    struct mailbox_topic *t;
+    struct mailbox_settled out;
+    uint32_t got[6];
+    while (l->log.active_segment < 2) {
+        send(p, LARGE);
+        commit(p);
+    }
+    t = mailbox_topics_find(&s->topics, &p->topic, STR("t"));
+    struct mailbox_want want = {t, 1000000, 6, INT64_MAX, 0, false};
+    uint32_t n = mailbox_shard_lease(s, now_of(p), &want, got);
+    commit(p);
+    atomic_store(&l->strip_wish, 1);
+    for (uint32_t k = 0; k < n; k++) {
+        struct mailbox_fence f = {.msg_id = mailbox_shard_entry(s, got[k])->msg_id};
+        mailbox_worker__reclaimed(l);
+        assert_int_equal(atomic_load(&l->strip_ok), 0);
+        assert_int_equal(mailbox_shard_ack(s, now_of(p), &f, &out), ERR_OK);
+    }
+    assert_int_equal(mailbox_shard_segment_use(s, 1)->waiting, 0);
+    mailbox_worker__reclaimed(l); /* settled and answered, not written */
+    assert_int_equal(atomic_load(&l->strip_ok), 0);
+    commit(p);
+    mailbox_worker__reclaimed(l);
+    assert_int_equal(atomic_load(&l->strip_ok), 1);
+
+    atomic_store(&l->drop_wish, 1);
+    clock_manual_advance_ms(&p->clock, 1000000); /* the windows of all keys are over */
+    while (mailbox_shard_tick(s, now_of(p)))
+        ;
+    assert_int_equal(mailbox_shard_segment_use(s, 1)->keys, 0);
+    t->scope = UINT64_C(1) << 32; /* as if only the first segment named it */
+    mailbox_worker__reclaimed(l);
+    assert_int_equal(atomic_load(&l->drop_ok), 0);
+    turn(p);
+    assert_true(s->group.n > 0);
+    mailbox_worker__reclaimed(l);
+    assert_int_equal(atomic_load(&l->drop_ok), 0);
+    commit(p);
+    mailbox_worker__reclaimed(l);
+    assert_int_equal(atomic_load(&l->drop_ok), 1);
+}
+
 /* A segment that is gone is no reason to move what lives in another. */
 static void a_long_life_does_not_make_living_segments_move(void **state) RT_BLOCKS
 {
@@ -222,6 +270,7 @@ int main(void)
 #define EACH(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         EACH(a_group_that_is_nearly_full_takes_what_fits_and_the_next_the_rest),
+        EACH(a_worker_agrees_when_nothing_depends_on_the_file_any_more),
         EACH(a_long_life_does_not_make_living_segments_move),
     };
 #undef EACH

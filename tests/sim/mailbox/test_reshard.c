@@ -656,6 +656,54 @@ static void a_change_may_end_at_any_call(void **state) RT_BLOCKS
     assert_true(t.cut > 20 && t.failed > 20);
 }
 
+/* Of a key whose segment was stripped the index knows enough to take it along; a delay that an operator gave goes along, too. */
+static void keys_without_bodies_and_delays_without_leases_move(void **state) RT_BLOCKS
+{
+    struct tally t = {0};
+    struct sim *s = malloc(sizeof *s);
+    (void)state;
+    CHECK(s != NULL);
+    sim_init(s, 3, 1); /* large messages, and starts from index files */
+    for (int k = 0; k < REPLAY_MS && t.strips == 0; k++) {
+        do_send(s);
+        do_recv(s, 100);
+        pass_time(s, 1);
+        for (size_t i = 0; i < s->known_n; i++)
+            if (s->known[i].held)
+                settle(s, &s->known[i], true);
+        commit(s, &s->part[0]);
+        keep_house(s, &t);
+    }
+    uint32_t later = 0, keys = 0;
+    struct mailbox_shard *sh = s->part[0].shard;
+    struct mailbox_idx_files f;
+    assert_int_equal(mailbox_idx_list(s->disk, DIR "/s00", &f), ERR_OK);
+    for (uint32_t i = 1; i < sh->slabs.used; i++) {
+        const struct mailbox_entry *e = mailbox_shard_entry(sh, i);
+        keys += e->state == MAILBOX_DONE && e->segment < f.first_seg;
+    }
+    assert_true(keys > 0);
+    for (int k = 0; k < 4000 && !later; k++) {
+        do_send(s);
+        do_recv(s, 100);
+        for (size_t i = 0; i < s->known_n && !later; i++) {
+            struct mailbox_fence fence = {.msg_id = s->known[i].id};
+            struct mailbox_nack dead = {.dead = true};
+            struct mailbox_settled out;
+            if (!s->known[i].held)
+                continue;
+            assert_int_equal(mailbox_shard_nack(sh, now_of(s), &fence, &dead, &out), ERR_OK);
+            assert_int_equal(mailbox_shard_reprocess(sh, now_of(s), &s->known[i].id, 60000), ERR_OK);
+            s->known[i].held = false;
+            later++;
+        }
+    }
+    assert_int_equal(later, 1);
+    change(s, 4, none, &t); /* compares */
+    assert_true(t.changed == 1 && t.keys > 0);
+    sim_fini(s);
+}
+
 static void a_new_number_of_shards_moves_as_few_buckets_as_can_be(void **state)
 {
     (void)state;
@@ -685,6 +733,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_change_of_the_number_of_shards_breaks_the_contract),
         cmocka_unit_test(a_change_may_end_at_any_call),
+        cmocka_unit_test(keys_without_bodies_and_delays_without_leases_move),
         cmocka_unit_test(a_new_number_of_shards_moves_as_few_buckets_as_can_be)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

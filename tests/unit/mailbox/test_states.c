@@ -861,6 +861,26 @@ static void what_was_written_again_is_as_it_was(void **state)
     assert_true(again.ts_ms >= mailbox_id_ts_ms(&key));
 }
 
+/* It was sent in the future, as far as the clock says: then the window of its key begins with the start. */
+static void a_clock_set_back_before_a_start_stretches_no_window(void **state)
+{
+    (void)state;
+    struct mailbox_settled out;
+    struct mailbox_sent again;
+    struct uuid id = sent("k");
+    now.wall_ms -= 3600000;
+    start_again();
+    pass_us((int64_t)T_REPLAY_MS * 500);
+    taken(SECOND);
+    assert_int_equal(ack(id, 1, &out), ERR_OK);
+    written();
+    pass_us((int64_t)T_REPLAY_MS * 500 - 2000);
+    assert_int_equal(send_key("k", 0, &again), ERR_OK);
+    assert_true(again.duplicate);
+    pass_us(2000);
+    assert_int_equal(mailbox_shard_find(s, &id), 0);
+}
+
 static void a_topic_nobody_uses_is_forgotten_and_begins_another_history(void **state)
 {
     (void)state;
@@ -1044,6 +1064,7 @@ int main(void)
         EACH(an_ack_again_is_told_so_when_only_the_key_is_left),
         EACH(a_key_that_is_anothers_by_now_is_not_written_again),
         EACH(what_was_written_again_is_as_it_was),
+        EACH(a_clock_set_back_before_a_start_stretches_no_window),
         EACH(a_topic_nobody_uses_is_forgotten_and_begins_another_history),
         EACH(of_many_causes_the_last_sixteen_are_kept_and_it_is_said),
         EACH(a_reason_is_cut_between_two_characters),
