@@ -121,7 +121,7 @@ export function Empty(p: { title: string } & Children) {
 const EXPLAINED: Record<string, string> = {
     unauthenticated: "The capability is missing, expired or revoked. Paste another one above.",
     forbidden: "This capability does not cover the call.",
-    unavailable: "The service does not answer. Is it running?",
+    unavailable: "The service cannot do this now.",
     unreachable: "The console's server does not answer. Is `ron up` still running?",
     insufficient_funds: "The account has not enough available.",
     nonce_conflict: "Another transfer of this account came first. Try again.",

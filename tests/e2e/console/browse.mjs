@@ -227,6 +227,7 @@ async function aRefusedButtonSaysSo() {
     await page.getByRole("alert").getByText("the disk is full").waitFor();
     const table = page.locator(".card", { has: page.getByRole("heading", { name: "Topics" }) }).locator(".scroll");
     assert.ok(await table.evaluate((e) => e.scrollWidth <= e.clientWidth), "a long topic pushes its numbers out of the table");
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= document.documentElement.clientWidth), "a long topic widens the page");
     await shoot(page, "refused");
     await visit(page, "edge");
     await page.getByRole("button", { name: "Reload" }).click();
