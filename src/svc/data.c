@@ -72,10 +72,13 @@ static enum err make_private_dir(const char *path, const char **out_why)
     return ERR_OK;
 }
 
+/* Of the file LOCK the first byte is everybody's who uses the directory, and each service has one of its own behind it. */
 static enum err take_lock(struct svc_data *d, enum svc_data_use use, const char **out_why)
 {
     char path[PATH_MAX];
-    struct flock lock = {.l_type = use == SVC_DATA_WHOLE ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
+    struct flock lock = {.l_type = use == SVC_DATA_WHOLE ? F_WRLCK : F_RDLCK,
+                         .l_whence = SEEK_SET,
+                         .l_len = use == SVC_DATA_WHOLE ? 0 : 1};
     snprintf(path, sizeof path, "%s/LOCK", d->root);
     d->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (d->lock_fd < 0)
@@ -85,6 +88,18 @@ static enum err take_lock(struct svc_data *d, enum svc_data_use use, const char 
                     "%s is in use by another ron; stop that one, or choose another directory with --data",
                     d->root);
     return ERR_OK;
+}
+
+enum err svc_data_claim(struct svc_data *d, const char *service)
+{
+    static const char *const names[] = {"ledger", "wallet", "mailbox", "rewarder", "edge"};
+    size_t i = 0, count = sizeof names / sizeof names[0];
+    while (i < count && strcmp(names[i], service) != 0)
+        i++;
+    struct flock own = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + (off_t)i, .l_len = 1};
+    if (d->lock_fd < 0 || fcntl(d->lock_fd, F_OFD_SETLK, &own) == 0)
+        return ERR_OK;
+    return errno == EAGAIN || errno == EACCES ? ERR_LOCKED : err_from_errno(errno);
 }
 
 struct caveats {

@@ -26,6 +26,9 @@ NODISCARD enum err svc_data_open(const char *root, bool amnesia, enum svc_data_u
                                  struct svc_data **out_data, const char **out_why);
 void svc_data_close(struct svc_data *d); /* NULL is fine */
 
+/* ERR_LOCKED: another process runs this service on it. Until close; with amnesia there is nothing to claim. */
+NODISCARD enum err svc_data_claim(struct svc_data *d, const char *service);
+
 const char *svc_data_path(const struct svc_data *d); /* as given: ron-data */
 bool svc_data_amnesia(const struct svc_data *d);
 /* NULL unless the keys are in memory (amnesia without a key file). */

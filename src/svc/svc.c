@@ -234,7 +234,11 @@ enum err svc_open(const struct svc_def *def, const struct svc_options *opt, stru
     if ((e = open_auth(s)) != ERR_OK || (e = open_supervisor(s)) != ERR_OK)
         return e;
     svc_say_error("");
-    if (def->hooks.open && (e = def->hooks.open(s, &s->state)) != ERR_OK) {
+    /* Before a file of it is read: opening a journal repairs what looks like a torn end. */
+    e = svc_data_claim(s->data, def->name);
+    if (e == ERR_OK && def->hooks.open)
+        e = def->hooks.open(s, &s->state);
+    if (e != ERR_OK) {
         if (!*svc_last_error()) /* the hook may know better */
             svc__set_error("%s: cannot open its data in %s: %s", def->name, s->data_dir, svc__advice(e));
         if (!s->quiet) /* whoever asked for quiet says the sentence itself */
