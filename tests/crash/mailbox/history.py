@@ -3,6 +3,7 @@ are small and kept for nobody's sake, and some messages stay to the end: they ar
 
 usage: history.py RON DATA BASE_PORT OUT KILLS
 """
+import atexit
 import glob
 import http.client
 import os
@@ -64,6 +65,7 @@ def oldest_is_gone():
 
 
 server = start()
+atexit.register(lambda: server.poll() is None and server.kill())  # whatever becomes of it, nothing is left running
 load = Load([PORT], lambda: open(DATA + "/operator.token").read().strip())
 load.start()
 load.threads += [threading.Thread(target=f, daemon=True) for f in (stays, heavy)]
