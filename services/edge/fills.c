@@ -11,7 +11,6 @@
 #include "base/hex.h"
 #include "base/json_write.h"
 #include "services/edge/core/accept.h"
-#include "services/edge/serve.h"
 #include "services/edge/trace.h"
 #include "svc/feed.h"
 
@@ -164,7 +163,7 @@ static void reply_202(struct edge *e, const struct edge_waiter *w)
 
 struct serve_arg {
     struct edge_hit hit;
-    int from;
+    enum edge_from from;
 };
 
 static void serve_hit_later(struct edge *e, struct net_req *rq, void *arg, unsigned reader)
@@ -174,7 +173,7 @@ static void serve_hit_later(struct edge *e, struct net_req *rq, void *arg, unsig
     edge_serve_hit(e, rq, &a.hit, a.from, true);
 }
 
-void edge_serve_hit(struct edge *e, struct net_req *rq, const struct edge_hit *hit, int from,
+void edge_serve_hit(struct edge *e, struct net_req *rq, const struct edge_hit *hit, enum edge_from from,
                     bool may_block)
 {
     struct edge_file *file;
@@ -197,7 +196,7 @@ void edge_serve_hit(struct edge *e, struct net_req *rq, const struct edge_hit *h
         return;
     }
     if (hit->nameless) {
-        edge_serve_object(e, rq, &hit->digest, file, (enum edge_from)from, may_block);
+        edge_serve_object(e, rq, &hit->digest, file, from, may_block);
         return;
     }
     int64_t age_ms = edge_now_ms(e) - hit->fetched_ms;
@@ -205,7 +204,7 @@ void edge_serve_hit(struct edge *e, struct net_req *rq, const struct edge_hit *h
     struct edge_repr r = {.digest = hit->digest,
                           .size = file->size,
                           .type = type ? type : "application/octet-stream",
-                          .from = (enum edge_from)from,
+                          .from = from,
                           .since_s = hit->since_s,
                           .max_age_s = edge_config(e)->cache_assets / 1000,
                           .age_s = age_ms > 0 ? age_ms / 1000 : 0,

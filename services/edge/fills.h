@@ -13,6 +13,7 @@
 #include "rt/breaker.h"
 #include "services/edge/core/fill_state.h"
 #include "services/edge/core/retry.h"
+#include "services/edge/serve.h"
 #include "services/edge/store.h"
 
 enum { EDGE_NEGATIVE_MAX = 4096, EDGE_ORIGINS_MAX = 128, EDGE_RECENT = 64 };
@@ -113,7 +114,7 @@ void edge_fills_tick(struct edge *e);
 unsigned edge_fills_retry_s(struct edge *e);
 
 /* Serves what the store has under this name; a reader opens it if nobody did before. */
-void edge_serve_hit(struct edge *e, struct net_req *rq, const struct edge_hit *hit, int from,
+void edge_serve_hit(struct edge *e, struct net_req *rq, const struct edge_hit *hit, enum edge_from from,
                     bool may_block) RT_UNCHECKED;
 
 #endif
