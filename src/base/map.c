@@ -51,6 +51,8 @@ void map_prefetch(const struct map *m, struct bytes key)
     if (!m->slots)
         return;
     const struct map_slot *s = &m->slots[key_hash(key) & m->mask];
+    if (!s->p)
+        return;
     prefetch_line(s->p);
     prefetch_line(s->p + s->n);
 }
