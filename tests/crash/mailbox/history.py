@@ -46,7 +46,7 @@ def stays():
     while not load.stopping.is_set():
         n += 1
         load.send(c, "crash/stays", "s%d" % n)
-        time.sleep(0.05)
+        load.stopping.wait(0.05)  # as many as a drain takes out again
 
 
 def heavy():
@@ -56,7 +56,7 @@ def heavy():
         load.send(c, "crash/heavy", "h%d" % n, random.randbytes(200000))
         for m in load.receive(c, "crash/heavy")[1]:
             load.settle(c, m, 0)
-        time.sleep(0.02)
+        load.stopping.wait(0.02)  # leaves the disk to the others
 
 
 def oldest_is_gone():
