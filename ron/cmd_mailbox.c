@@ -450,9 +450,9 @@ static void waiting_cells(struct table *table, const json_t *counts)
         table_cell(table, "%lld", client_int(counts, names[i]));
 }
 
-/* One page of topics, behind the topic `io_after`, which becomes its last one; empty: there are no more. */
+/* One page of topics, behind the topic `io_after`, which becomes its last one; empty: there are no more. Shards it lacks are the caller's. */
 static int topics_page(struct cmd_ctx *ctx, const char *prefix, char io_after[MAILBOX_TOPIC_MAX + 1],
-                       struct table *table) RT_BLOCKS
+                       struct table *table, json_t **out_missing) RT_BLOCKS
 {
     struct buf path;
     struct client_answer a = {0};
@@ -476,6 +476,8 @@ static int topics_page(struct cmd_ctx *ctx, const char *prefix, char io_after[MA
     snprintf(io_after, MAILBOX_TOPIC_MAX + 1, "%s", client_str(a.json, "next"));
     if (json)
         client_print_raw(&a);
+    json_decref(*out_missing);
+    *out_missing = json_incref(json_object_get(a.json, "missing"));
     client_free(&a);
     return CMD_OK;
 }
@@ -487,13 +489,19 @@ static int run_topics(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
                                           ">leased", ">dead",  ">seq"};
     char after[MAILBOX_TOPIC_MAX + 1] = "";
     struct table table;
+    json_t *missing = NULL, *m;
+    size_t i;
     int status;
     table_init(&table, cmd_global(ctx)->color, headers, 7);
     do
-        status = topics_page(ctx, argc ? argv[0] : "", after, &table);
+        status = topics_page(ctx, argc ? argv[0] : "", after, &table, &missing);
     while (status == CMD_OK && *after);
     if (status == CMD_OK && !cmd_global(ctx)->json)
         table_print_or(&table, argc ? "no topic begins with that" : "no topics yet");
+    json_array_foreach(missing, i, m) status =
+        cmd_fail(ctx, CMD_UNAVAILABLE, "the topics of shard %lld are not listed: %s",
+                 client_int(m, "shard"), client_str(m, "detail"));
+    json_decref(missing);
     return status;
 }
 

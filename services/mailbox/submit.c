@@ -138,7 +138,8 @@ enum err mailbox_submit(struct mailbox_job *j, bool settling, enum mailbox_why *
     enum err away = ask_stage(j, out_why);
     if (away != ERR_OK)
         return away;
-    enum err e = settling ? ERR_OK : ask_breaker(j, clock_mono_ns(j->lane->mb->clock), out_why);
+    bool asks = !settling || j->kind == MAILBOX_JOB_TOPICS; /* who only looks need not wait for a disk */
+    enum err e = asks ? ask_breaker(j, clock_mono_ns(j->lane->mb->clock), out_why) : ERR_OK;
     if (e != ERR_OK)
         return e;
     e = enter(j, settling, out_why);

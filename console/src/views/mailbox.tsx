@@ -21,6 +21,11 @@ interface Topic {
     last_send?: string;
     head?: { topic_seq: number; hash_chain: string };
 }
+interface Topics {
+    topics: Topic[];
+    next?: string;
+    missing?: { shard: number; detail: string }[];
+}
 interface Envelope {
     msg_id: string;
     topic: string;
@@ -74,11 +79,18 @@ function useFollow(reload: () => void): void {
     useEffect(() => deeds.watch(reload), [reload]);
 }
 
+// What the list does not show, or nothing when it shows all.
+function listed(t: Topics): string | undefined {
+    const lacks = (t.missing ?? []).map((m) => `without shard ${m.shard}: ${m.detail}`);
+    if (t.next !== undefined) lacks.unshift(`the first ${count(t.topics.length)}; ron mailbox topics lists all`);
+    return lacks.length ? lacks.join("; ") : undefined;
+}
+
 function Topics(p: { chosen: string }) {
-    const topics = useResource((s) => get<{ topics: Topic[]; next?: string }>("mailbox", "/v1/topics?limit=200", s), [], 2000);
+    const topics = useResource((s) => get<Topics>("mailbox", "/v1/topics?limit=200", s), [], 2000);
     useFollow(topics.reload);
     return (
-        <Card title="Topics" note={topics.data?.next !== undefined ? `the first ${count(topics.data.topics.length)}; ron mailbox topics lists all` : undefined}>
+        <Card title="Topics" note={topics.data && listed(topics.data)}>
             <Show from={topics} lines={5}>
                 {(t) =>
                     t.topics.length === 0 ? (

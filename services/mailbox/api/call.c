@@ -252,6 +252,8 @@ void mailbox_call_refuse(struct mailbox_call *c, enum err e, enum mailbox_why wh
     }
     if (why != MAILBOX_WHY_NONE)
         n = snprintf(json, sizeof json, "{\"reason\":\"%s\"}", mailbox_why_name(why));
+    else if (e == ERR_SAFE_MODE && c->lane) /* which one, for whoever has to repair it */
+        n = snprintf(json, sizeof json, "{\"shard\":%u}", c->lane->no);
     mailbox_call_refuse_details(c, e, detail ? detail : mailbox_detail(e, why), bytes_of(json, (size_t)n));
 }
 

@@ -96,6 +96,48 @@ static void put_elsewhere(struct json_w *w, struct mailbox_call *c)
     json_arr_end(w);
 }
 
+/* A shard that cannot be read now, for a reason of its own: the others can. */
+static bool is_missing(const struct mailbox_job *j)
+{
+    return j->err == ERR_SAFE_MODE || j->err == ERR_UNAVAILABLE;
+}
+
+/* What cannot be listed is named, so that nobody takes the rest for all there is. */
+static void put_missing(struct json_w *w, const struct mailbox_call *c)
+{
+    bool any = false;
+    for (size_t i = 0; i < c->jobs_n; i++) {
+        const struct mailbox_job *j = &c->jobs[i];
+        if (!is_missing(j))
+            continue;
+        if (!any) {
+            json_key(w, "missing");
+            json_arr_begin(w);
+        }
+        any = true;
+        json_obj_begin(w);
+        json_put_u64(w, "shard", j->lane->no);
+        json_put_cstr(w, "code", err_code(j->err));
+        json_put_cstr(w, "detail", mailbox_detail(j->err, j->why));
+        json_obj_end(w);
+    }
+    if (any)
+        json_arr_end(w);
+}
+
+/* Why there is no list at all: the job that says so, or NULL when some shard can be listed, or another node asked. */
+static const struct mailbox_job *no_list(const struct mailbox_call *c)
+{
+    size_t missing = 0;
+    for (size_t i = 0; i < c->jobs_n; i++) {
+        const struct mailbox_job *j = &c->jobs[i];
+        if (j->err != ERR_OK && j->err != ERR_NOT_OWNER && !is_missing(j))
+            return j;
+        missing += is_missing(j);
+    }
+    return missing == c->jobs_n ? &c->jobs[0] : NULL;
+}
+
 /* Every shard gave its page in order; the answer is their merge. */
 static void finish_list(struct mailbox_call *c)
 {
@@ -103,14 +145,11 @@ static void finish_list(struct mailbox_call *c)
     const struct mailbox_topic_info *last = NULL;
     struct buf b;
     struct json_w w;
-    for (size_t i = 0; i < c->jobs_n; i++) {
-        if (c->jobs[i].err != ERR_OK && c->jobs[i].err != ERR_NOT_OWNER) {
-            enum err e = c->jobs[i].err;
-            enum mailbox_why why = c->jobs[i].why;
-            free_queries(c);
-            mailbox_call_refuse(c, e, why, NULL);
-            return;
-        }
+    const struct mailbox_job *none = no_list(c);
+    if (none) {
+        free_queries(c);
+        mailbox_call_refuse(c, none->err, none->why, NULL);
+        return;
     }
     buf_init(&b, BODY_MAX);
     json_w_init(&w, &b);
@@ -140,6 +179,7 @@ static void finish_list(struct mailbox_call *c)
         n++;
     }
     put_elsewhere(&w, c);
+    put_missing(&w, c);
     json_obj_end(&w);
     free_queries(c);
     mailbox_call_reply(c, 200, buf_bytes(&b));

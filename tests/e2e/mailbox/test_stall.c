@@ -204,6 +204,21 @@ static void await_send(struct rig *r, int shard, int status, const char *reason)
     fail_msg("wanted %d %s, got %d %s", status, reason, got, why);
 }
 
+/* A list does not wait for the shard that hangs: it lacks it, and says so. */
+static void list_topics_without_the_first(struct rig *r)
+{
+    char text[8192];
+    struct raw_response a;
+    snprintf(text, sizeof text, "GET /v1/topics HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer %s\r\n\r\n",
+             buf_cstr(&r->token));
+    raw_once((uint16_t)svc_port(r->s), text, &a);
+    assert_int_equal(a.status, 200);
+    assert_non_null(strstr(a.body, r->topic[1]));
+    assert_null(strstr(a.body, r->topic[0]));
+    assert_non_null(strstr(a.body, "\"missing\":[{\"shard\":0,\"code\":\"unavailable\""));
+    raw_free(&a);
+}
+
 /* ---- tests ---- */
 
 RT_BLOCKS
@@ -234,6 +249,7 @@ static void a_shard_that_hangs_in_a_write_is_left_alone_and_its_breaker_opens_an
     AWAIT(atomic_load(&mb->lanes[0].jobs) >= ENOUGH);
     await_send(&r, 0, 503, "stalled");
     assert_int_equal(try_send(&r, 1, "meanwhile", why), 200); /* shards never wait for one another */
+    list_topics_without_the_first(&r);
     int64_t since = atomic_load(&mb->lanes[0].busy_since_ns);
     assert_true(since != 0);
     /* What came before the stall was noticed has waited too long as well, for the breaker and for those who asked. */
