@@ -536,6 +536,16 @@ enum err mailbox_idx_load(const struct mailbox_idx_place *at, uint32_t segment, 
     return e;
 }
 
+enum err mailbox_idx_check(const struct mailbox_idx_place *at, uint32_t segment, uint64_t *out_bytes)
+{
+    struct mailbox_idx_info x;
+    struct buf b;
+    enum err e = slurp(at, segment, &b, &x);
+    *out_bytes = b.n;
+    buf_fini(&b);
+    return e;
+}
+
 enum err mailbox_idx_topics(const struct mailbox_idx_place *at, uint32_t segment,
                             void (*fn)(void *ctx, uint32_t topic_id, uint64_t topic_seq,
                                        const struct sha256 *chain),

@@ -66,6 +66,10 @@ NODISCARD enum err mailbox_idx_load(const struct mailbox_idx_place *at, uint32_t
                                     struct mailbox_shard *s, const uint16_t *routing, uint64_t wall_ms,
                                     struct mailbox_idx_info *out) RT_BLOCKS;
 
+/* Reads the whole file and applies nothing: ERR_INTEGRITY when it cannot be used, ERR_NOT_FOUND, ERR_VERSION, ERR_IO. */
+NODISCARD enum err mailbox_idx_check(const struct mailbox_idx_place *at, uint32_t segment,
+                                     uint64_t *out_bytes) RT_BLOCKS;
+
 /*
  * Tells every topic that was sent to in the segment with its newest number and link there. ERR_NOT_FOUND, ERR_INTEGRITY: nobody was told.
  */

@@ -3,12 +3,13 @@
  * 200 ms, per shard, it does one of these:
  *
  *   index  writes the index file of the oldest sealed segment that has none: what its worker collected, or by reading it;
- *   strip  takes a segment's file away when its audit time is over and its worker agrees that nothing in it waits;
+ *   strip  takes a segment's file away when its audit time is over, its worker agrees that nothing in it waits, and its index,
+ *          which is all that is left then, can be read;
  *   drop   takes the index of a stripped segment away when its worker agrees that no key in it is remembered;
- *   scrub  reads the next sealed segment again, at storage.scrub_rate, checking every frame, payload and record; from a minute
- *          after the start on, when those who waited for it have been served.
+ *   scrub  reads the next index and sealed segment again, at storage.scrub_rate, checking every frame, payload and record; from
+ *          a minute after the start on, when those who waited for it have been served.
  *
- * Bytes that are wrong make the shard read-only: the flag `damaged` tells its worker.
+ * Bytes that are wrong make the shard read-only: the flag `damaged` tells its worker. An index whose segment is there is written again.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@ enum {
     SCRUB_PIECE = 1 << 20,
     SCRUB_AFTER_MS = 60000
 };
+enum { INTEGRITY_IDX = 3, INTEGRITY_SCRUB }; /* reasons of integrity_fail_total */
 
 /* ---- what there is ---- */
 
@@ -161,7 +163,7 @@ static bool index_next(struct mailbox *mb, struct mailbox_lane *l, const struct 
                        : mailbox_idx_write(&at, l->log.journal, next, &report, &bytes);
     mailbox_idx_builder_destroy(built);
     if (e == ERR_CORRUPT)
-        found_damage(mb, l, 4, &report);
+        found_damage(mb, l, INTEGRITY_SCRUB, &report);
     else if (e != ERR_OK)
         obs_log(svc_log(mb->svc), OBS_WARN, "segment.index", OBS_U64("shard", l->no),
                 OBS_U64("segment", next), OBS_ERR(e), OBS_END);
@@ -172,6 +174,30 @@ static bool index_next(struct mailbox *mb, struct mailbox_lane *l, const struct 
     if (!k->oldest_idx)
         k->oldest_idx = next;
     return true;
+}
+
+/* Reads an index file again. One that is bad is written anew from its segment; without one it is all there was, and damage. */
+static bool index_is_good(struct mailbox *mb, struct mailbox_lane *l, uint32_t no, bool stripped,
+                          uint64_t *out_bytes) RT_BLOCKS
+{
+    struct mailbox_idx_place at = place_of(mb, l);
+    struct store_journal_report report = {.bad_reason =
+                                              "the index of a segment that is gone cannot be used"};
+    enum err e = mailbox_idx_check(&at, no, out_bytes);
+    if (e != ERR_INTEGRITY && e != ERR_NOT_FOUND)
+        return e == ERR_OK;
+    snprintf(report.bad_file, sizeof report.bad_file, "%08u.idx", no);
+    if (stripped) {
+        found_damage(mb, l, INTEGRITY_IDX, &report);
+        return false;
+    }
+    obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_integrity], INTEGRITY_IDX));
+    e = mailbox_idx_write(&at, l->log.journal, no, &report, out_bytes);
+    obs_log(svc_log(mb->svc), OBS_WARN, "segment.index_rewritten", OBS_U64("shard", l->no),
+            OBS_U64("segment", no), OBS_ERR(e), OBS_END);
+    if (e == ERR_CORRUPT)
+        found_damage(mb, l, INTEGRITY_SCRUB, &report);
+    return e == ERR_OK;
 }
 
 /* Links of settled messages stay readable for retention.audit, or until they take too much disk. */
@@ -195,6 +221,9 @@ static void strip(struct mailbox *mb, struct mailbox_lane *l, const struct store
     if (n < 2 || !oldest->sealed || no > l->keeping.indexed_to)
         return;
     if (atomic_load(&l->strip_ok) == no) {
+        uint64_t bytes;
+        if (!index_is_good(mb, l, no, false, &bytes))
+            return;
         enum err e = store_journal_drop(l->log.journal, no, false);
         obs_log(svc_log(mb->svc), e == ERR_OK ? OBS_INFO : OBS_WARN, "segment.strip",
                 OBS_U64("shard", l->no), OBS_U64("segment", no), OBS_ERR(e), OBS_END);
@@ -282,30 +311,49 @@ static enum err scrub_frame(void *ctx, const struct store_frame *f, struct store
     return e == ERR_EMPTY ? ERR_OK : ERR_CORRUPT;
 }
 
+/* A sector that cannot be read is as wrong as one with other bytes. */
+static void scrub_segment(struct scrub *s, uint32_t no) RT_BLOCKS
+{
+    struct mailbox_lane *l = s->lane;
+    struct store_journal_report report = {0};
+    enum err e = store_journal_scan(l->log.journal, no, scrub_frame, s, &report);
+    if (e == ERR_IO) {
+        snprintf(report.bad_file, sizeof report.bad_file, "%08u.seg", no);
+        report.bad_reason = "cannot be read";
+    }
+    if (e == ERR_CORRUPT || e == ERR_IO)
+        found_damage(s->mb, l, INTEGRITY_SCRUB, &report);
+}
+
 /*
- * One segment per pass, then the others' turn. A shard that fills segments faster than in five seconds is left alone, but for one
- * segment a minute: its newest ones have just been read for their index.
+ * One segment and its index per pass, then the others' turn; of a stripped one the index. A shard that fills segments faster than in
+ * five seconds is left alone, but for one a minute: its newest ones have just been read for their index.
  */
 static void scrub(struct mailbox *mb, struct mailbox_lane *l, struct rt_task *self) RT_BLOCKS
 {
     struct mailbox_keeping *k = &l->keeping;
     struct store_segment oldest[1];
-    struct store_journal_report report = {0};
     struct scrub s = {mb, l, self, mailbox_config(mb)->storage_scrub_rate, 0};
     size_t n = store_journal_segments(l->log.journal, oldest, 1);
     int64_t now = clock_mono_ns(mb->clock);
-    if (!s.rate || n < 2 || now < k->scrub_at_ns)
+    uint64_t bytes = 0;
+    uint32_t first = oldest->segment_no, active = first + (uint32_t)n - 1, next = k->scrubbed + 1;
+    if (k->oldest_idx && k->oldest_idx < first)
+        first = k->oldest_idx;
+    if (!s.rate || first == active || now < k->scrub_at_ns)
         return;
-    uint32_t next = k->scrubbed + 1;
-    if (next < oldest->segment_no || next + 1 >= oldest->segment_no + n)
-        next = oldest->segment_no;
-    if (next + 2 >= oldest->segment_no + n) /* the last of a round: rest before the next */
+    if (next < first || next >= active)
+        next = first;
+    if (next + 1 == active) /* the last of a round: rest before the next */
         k->scrub_at_ns = now + mailbox_config(mb)->storage_scrub_every * 1000000;
     else if (atomic_load(&l->sealed_every_ms) < BUSY_SEGMENT_MS)
         k->scrub_at_ns = now + INT64_C(60000000000);
-    enum err e = store_journal_scan(l->log.journal, next, scrub_frame, &s, &report);
-    if (e == ERR_CORRUPT)
-        found_damage(mb, l, 4, &report);
+    bool stripped = next < oldest->segment_no;
+    if (next <= k->indexed_to && index_is_good(mb, l, next, stripped, &bytes))
+        k->scrub_at_ns =
+            (k->scrub_at_ns > now ? k->scrub_at_ns : now) + (int64_t)(bytes * 1000 / s.rate) * 1000000;
+    if (!stripped)
+        scrub_segment(&s, next);
     k->scrubbed = next;
 }
 
