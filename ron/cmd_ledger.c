@@ -286,6 +286,15 @@ static int run_verify(struct cmd_ctx *ctx, int argc, char **argv)
     return cmd_ledger_report(ctx, argv[0], &r, code);
 }
 
+static int journal_verify(struct cmd_ctx *ctx, const char *dir, struct ledger_verify_report *out)
+{
+    struct progress shown;
+    progress_begin(&shown, ctx, "verifying entries");
+    int code = ledger_verify_journal(dir, entry_read, &shown, out);
+    progress_end(&shown);
+    return code;
+}
+
 static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
 {
     (void)argc;
@@ -297,6 +306,10 @@ static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
         return cmd_fail(ctx, 2, "%s holds no ledger", argv[0]);
     if (!nobody_runs(argv[0]))
         return cmd_fail(ctx, CMD_FAILED, "a running ledger uses %s: stop it first", argv[0]);
+    int code =
+        journal_verify(ctx, argv[0], &r); /* what is derived may be all that still knows what is missing */
+    if (code != 0)
+        return cmd_ledger_report(ctx, argv[0], &r, code);
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         snprintf(path, sizeof path, "%s/%s", argv[0], folders[i]);
         DIR *d = opendir(path);
@@ -310,9 +323,9 @@ static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
             closedir(d);
     }
     snprintf(path, sizeof path, "%s/groups", argv[0]);
-    unlink(path);
-    int code = cmd_ledger_verify(ctx, argv[0], (struct str){NULL, 0}, (struct str){NULL, 0}, &r);
-    if (code == 0 && !cmd_global(ctx)->json)
+    if (unlink(path) != 0 && errno != ENOENT)
+        return cmd_fail(ctx, CMD_FAILED, "cannot remove %s", path);
+    if (!cmd_global(ctx)->json)
         puts(
             "everything derived was removed; the next start rebuilds it from the journal, which is whole:");
     return cmd_ledger_report(ctx, argv[0], &r, code);

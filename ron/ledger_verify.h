@@ -34,6 +34,9 @@ typedef void ledger_verify_entry_fn(void *ctx, uint64_t seq, struct str leaf,
  * head must be in the journal, whoever signed it. */
 int ledger_verify(const char *dir, struct str note, struct str vkey, ledger_verify_entry_fn *fn, void *ctx,
                   struct ledger_verify_report *out);
+/* The journal alone: whole, and as long as what was derived from it says, whatever else that holds. */
+int ledger_verify_journal(const char *dir, ledger_verify_entry_fn *fn, void *ctx,
+                          struct ledger_verify_report *out);
 
 /* A tlog-proof file against a vkey. ERR_OK, ERR_SYNTAX, ERR_UNAUTHENTICATED, ERR_CORRUPT. */
 NODISCARD enum err ledger_verify_proof(struct str proof, struct str vkey, uint64_t *out_index,

@@ -3,6 +3,7 @@
  *
  *     segment.c  ──►  unit.c  ──►  books.c        frames, then units, then rows and the tree
  *     state.c                                     at the end: sums, digest
+ *     reach.c                                     what the journal must at least hold
  *     note.c                                      signed heads and proofs; needs no journal
  *     consistency.c                               the proof that heads an export
  *
@@ -42,9 +43,18 @@ struct verify_tree {
     struct sha256 front[64]; /* one per 1-bit of n */
 };
 
+struct verify_reach {
+    uint32_t segment;                 /* the last */
+    uint64_t groups, leaves, entries; /* as the group table, the tree and the newest manifest have them */
+    bool clean;                       /* the last orderly stop was here: */
+    uint64_t clean_seq, clean_group;
+    struct sha256 root;
+};
+
 struct verify {
     struct ledger_verify_report *r;
     const char *dir;
+    struct verify_reach reach;
     uint32_t align, segment_bytes;
     uint8_t ledger_id[16];
     struct verify_table rows, lanes, supply, holds, units, ids, reversals;
@@ -85,6 +95,10 @@ bool verify_segment_exists(const struct verify *c, uint32_t no);
 uint8_t *verify_segment_read(struct verify *c, uint32_t no, size_t *out_n);
 /* One segment; *out_end: nothing more follows. */
 bool verify_segment(struct verify *c, const uint8_t *p, size_t n, bool last, bool *out_end);
+
+/* Before the first segment, and after the last. */
+void verify_reach(struct verify *c);
+bool verify_reached(struct verify *c);
 
 /* After the last segment: fills the report. */
 bool verify_state(struct verify *c);

@@ -24,8 +24,9 @@ static bool frame_valid(const struct verify *c, const uint8_t *p, size_t left, u
     if (left < 144 || memcmp(p, "RLF1", 4) != 0 || le32_get(p + 120) != crc32c(0, p, 120))
         return false;
     uint32_t len = le32_get(p + 4), payload = le32_get(p + 8);
-    if (len % c->align != 0 || len > left || payload > len - 144 || memcmp(p + len - 4, "RLFE", 4) != 0 ||
-        le32_get(p + len - 8) != crc32c(0, p, len - 8) || memcmp(p + len - 16, p + 16, 8) != 0)
+    if (len < 144 || len % c->align != 0 || len > left || payload > len - 144 ||
+        memcmp(p + len - 4, "RLFE", 4) != 0 || le32_get(p + len - 8) != crc32c(0, p, len - 8) ||
+        memcmp(p + len - 16, p + 16, 8) != 0)
         return false;
     *out_len = len;
     return true;
@@ -133,7 +134,11 @@ static bool later_frame(const struct verify *c, const uint8_t *p, size_t from, s
 bool verify_segment(struct verify *c, const uint8_t *p, size_t n, bool last, bool *out_end)
 {
     *out_end = false;
-    if (n < 4096 || all_zero(p, 4096)) {
+    c->at_byte = n;
+    if (n != c->segment_bytes)
+        return verify_wrong(c, "segment has the wrong size");
+    c->at_byte = 0;
+    if (all_zero(p, 4096)) {
         *out_end = last;
         return last || verify_wrong(c, "segment without header between others");
     }

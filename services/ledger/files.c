@@ -53,13 +53,55 @@ static void path_of(const struct ledger *l, const char *name, char out[STORE_PAT
     store_path_join(out, l->set.dir, name);
 }
 
+/* "00000001.seg", "00000001.segz": not a spare. */
+static enum err segment_seen(void *ctx, const char *name)
+{
+    if (name[0] >= '0' && name[0] <= '9')
+        *(bool *)ctx = true;
+    return ERR_OK;
+}
+
+/*
+ * A ledger is founded where none has been. Segments without a superblock, or a signing key of another log, say that there was one: its
+ * disk is not mounted, or the file was lost. Founding another in its place would end the old one.
+ */
+static enum err nothing_was_here(struct ledger *l, const char *origin) RT_BLOCKS
+{
+    char dir[STORE_PATH_MAX];
+    struct buf b;
+    struct ledger_signer *key = NULL;
+    bool segments = false;
+    path_of(l, "journal", dir);
+    enum err err = store_disk_list(l->deps.disk, dir, segment_seen, &segments);
+    if (err == ERR_OK && segments)
+        return ledger_refuse(l, ERR_CORRUPT,
+                             "SUPERBLOCK is missing and the journal is there: put SUPERBLOCK back from a "
+                             "backup or a snapshot of this ledger");
+    buf_init(&b, 4096);
+    if (err == ERR_OK && l->set.key_file[0] != 0)
+        err = store_file_slurp(l->deps.disk, l->set.key_file, &b);
+    if (err == ERR_OK && b.n != 0)
+        err = ledger_signer_open(buf_str(&b), &key);
+    if (key != NULL && !str_eq_c(ledger_signer_origin(key), origin))
+        err = ledger_refuse(
+            l, ERR_CONFLICT,
+            "the directory holds no ledger, and the signing key (log.key_file) is of one: is its "
+            "disk mounted? For a new log, move the key away");
+    ledger_signer_destroy(key);
+    if (b.p != NULL)
+        explicit_bzero(b.p, b.n);
+    buf_fini(&b);
+    return err == ERR_NOT_FOUND ? ERR_OK : err;
+}
+
 static enum err found(struct ledger *l, const char *path, struct ledger_superblock *out) RT_BLOCKS
 {
     struct ledger_superblock sb = {.align = l->set.align, .segment_bytes = l->set.segment_bytes};
     int64_t now = l->deps.clock->wall_ms(l->deps.clock->ctx);
     sb.created_ms = now < 0 ? 0 : (uint64_t)now;
     rng_secure(sb.ledger_id, sizeof sb.ledger_id);
-    if (ledger_replica_identity(l, sb.ledger_id, sb.origin, sizeof sb.origin)) {
+    bool copy = ledger_replica_identity(l, sb.ledger_id, sb.origin, sizeof sb.origin);
+    if (copy) {
         /* a further copy of a ledger that exists */
     } else if (l->set.origin[0] != 0) {
         snprintf(sb.origin, sizeof sb.origin, "%s", l->set.origin);
@@ -70,8 +112,9 @@ static enum err found(struct ledger *l, const char *path, struct ledger_superblo
     }
     uint8_t bytes[SUPERBLOCK];
     ledger_superblock_encode(&sb, bytes);
-    enum err err =
-        l->set.amnesia ? ERR_OK : store_file_replace(l->deps.disk, path, bytes_of(bytes, sizeof bytes));
+    enum err err = copy || l->set.amnesia ? ERR_OK : nothing_was_here(l, sb.origin);
+    if (err == ERR_OK && !l->set.amnesia)
+        err = store_file_replace(l->deps.disk, path, bytes_of(bytes, sizeof bytes));
     if (err == ERR_OK)
         *out = sb;
     return err;
@@ -90,7 +133,8 @@ enum err ledger_superblock_open(struct ledger *l, struct ledger_superblock *out)
         err = b.n == SUPERBLOCK ? ledger_superblock_decode(b.p, out) : ERR_CORRUPT;
     buf_fini(&b);
     if (err == ERR_OK && l->set.origin[0] != 0 && strcmp(l->set.origin, out->origin) != 0)
-        return ERR_CONFLICT;
+        return ledger_refuse(l, ERR_CONFLICT,
+                             "log.origin is fixed when a ledger is founded, and is another here");
     return err;
 }
 
@@ -120,7 +164,8 @@ enum err ledger_key_open(struct ledger *l, const char *origin)
     } else if (err == ERR_OK) {
         err = ledger_signer_open(buf_str(&b), &l->signer);
         if (err == ERR_OK && !str_eq_c(ledger_signer_origin(l->signer), origin))
-            err = ERR_CONFLICT;
+            err = ledger_refuse(l, ERR_CONFLICT,
+                                "the signing key (log.key_file) is of another log than this ledger");
     }
     if (b.p != NULL)
         explicit_bzero(b.p, b.n);
@@ -204,6 +249,48 @@ enum err ledger_clean_remove(struct ledger *l)
     char path[STORE_PATH_MAX];
     path_of(l, "CLEAN", path);
     return l->set.amnesia ? ERR_OK : store_file_remove(l->deps.disk, path);
+}
+
+enum { BEGUN_DIGITS = 8, BEGUN_BYTES = BEGUN_DIGITS + 1 + 8 + 1 };
+
+static void begun_text(uint32_t segment_no, char out[BEGUN_BYTES + 8])
+{
+    int n = snprintf(out, BEGUN_DIGITS + 4, "%08u", segment_no);
+    snprintf(out + n, BEGUN_BYTES + 8 - (size_t)n, " %08x\n", crc32c(0, out, (size_t)n));
+}
+
+enum err ledger_begun_read(struct ledger *l, uint32_t *out)
+{
+    char path[STORE_PATH_MAX], got[BEGUN_BYTES + 1] = "", want[BEGUN_BYTES + 8];
+    struct buf b;
+    uint32_t no = 0;
+    path_of(l, "BEGUN", path);
+    buf_init(&b, 4096);
+    enum err err = l->set.amnesia ? ERR_NOT_FOUND : store_file_slurp(l->deps.disk, path, &b);
+    if (err == ERR_OK) {
+        if (b.n == BEGUN_BYTES)
+            memcpy(got, b.p, BEGUN_BYTES);
+        if (sscanf(got, "%8u", &no) == 1)
+            begun_text(no, want);
+        if (no == 0 || memcmp(got, want, BEGUN_BYTES) != 0) {
+            no = 0; /* a guard that cannot be read guards nothing; the journal is the truth */
+            obs_log(l->deps.log, OBS_WARN, "guard_unreadable", OBS_STR("file", "BEGUN"), OBS_END);
+        }
+    } else if (err == ERR_NOT_FOUND) {
+        err = ERR_OK;
+    }
+    buf_fini(&b);
+    if (err == ERR_OK)
+        *out = no;
+    return err;
+}
+
+enum err ledger_begun_write(struct ledger *l, uint32_t segment_no)
+{
+    char path[STORE_PATH_MAX], text[BEGUN_BYTES + 8];
+    path_of(l, "BEGUN", path);
+    begun_text(segment_no, text);
+    return store_file_replace(l->deps.disk, path, bytes_of(text, BEGUN_BYTES));
 }
 
 enum err ledger_safe_file_write(struct ledger *l, const char *reason)

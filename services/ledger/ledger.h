@@ -198,6 +198,7 @@ struct ledger {
     _Atomic uint32_t checkpoint_segment; /* where replay would begin: from here on nothing is packed */
     _Atomic uint64_t body_bytes;         /* of requests in flight */
     _Atomic uint32_t jobs_inflight;
+    uint32_t begun_noted; /* segment_keeper: what BEGUN says, as far as it knows */
     char bad_file[64];
     atomic_bool index_damaged; /* by whoever read it again; only a start gets over that */
     uint64_t bad_offset, torn_bytes;

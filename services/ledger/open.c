@@ -62,6 +62,10 @@ static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *c
                              struct store_journal_report *report) RT_BLOCKS
 {
     char dir[STORE_PATH_MAX];
+    uint32_t begun = 0;
+    enum err err = ledger_begun_read(l, &begun);
+    if (err != ERR_OK)
+        return err;
     store_path_join(dir, l->set.dir, "journal");
     struct store_journal_config cfg = {
         .disk = l->deps.disk,
@@ -75,6 +79,7 @@ static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *c
         .clock = l->deps.clock,
         .first_segment =
             1, /* none is ever removed, only packed; a late checkpoint may lie in a packed one */
+        .last_segment = begun,
         .packed_pread = l->packed_pread,
         .packed_ctx = l,
         .on_sealed = sealed,
@@ -98,6 +103,8 @@ static enum err open_journal(struct ledger *l, const struct ledger_checkpoint *c
 
 static void note_damage(struct ledger *l, const struct store_journal_report *rep)
 {
+    if (ledger_safe_cause(l) != CAUSE_NONE)
+        return; /* what was found first is what is to be mended */
     snprintf(l->bad_file, sizeof l->bad_file, "%s", rep->bad_file);
     snprintf(l->bad_reason, sizeof l->bad_reason, "%s", rep->bad_reason == NULL ? "" : rep->bad_reason);
     l->bad_offset = rep->bad_offset;

@@ -71,6 +71,8 @@ struct store_journal_config {
      * segment. Number 1 must begin with resume; a journal that begins in the middle of another one's history begins with 2.
      */
     uint32_t first_segment;
+    uint32_t
+        last_segment; /* the newest that is known to have begun, 0 unknown: one that ends before it is damaged */
     const struct clock *clock;
 
     /* Reads a segment whose file is gone because the owner packed it; NULL when it never does. */

@@ -98,6 +98,7 @@ NODISCARD enum err journal__adopt_spare(struct store_journal *j, const char *nam
 NODISCARD enum err journal__add_segment(struct store_journal *j, const struct store_segment *info,
                                         bool packed);
 
+/* ERR_NOT_FOUND: no such segment. ERR_CORRUPT: it is listed, and its file is gone, too short, or cannot be unpacked. */
 NODISCARD enum err journal__read_at(struct store_journal *j, uint32_t segment_no, uint64_t at, void *p,
                                     size_t n) RT_BLOCKS;
 void journal__walk_init(struct journal_walk *w, struct store_journal *j,
@@ -109,6 +110,8 @@ NODISCARD enum err journal__window(struct journal_walk *w, uint32_t segment_no, 
 /* Frames from `at` on, up to the first place without a valid one, which goes to *out_end. */
 NODISCARD enum err journal__walk_frames(struct journal_walk *w, uint32_t segment_no, uint32_t at,
                                         uint32_t *out_end) RT_BLOCKS;
+/* After ERR_CORRUPT of journal__read_at. */
+NODISCARD enum err journal__unreadable(struct journal_walk *w, uint32_t segment_no, uint64_t at);
 NODISCARD enum err journal__damage(struct store_journal_report *r, uint32_t segment_no, uint64_t offset,
                                    const char *reason);
 /* Whether the segment is zero from `from` to its end; *out_last: one past the last byte that is not. */

@@ -127,22 +127,30 @@ static enum err open_reader(struct store_journal *j, uint32_t no) RT_BLOCKS
     return ERR_OK;
 }
 
+/* Of a segment that is listed every byte must be there: what is not is damage, not something that never was. */
+static enum err must_be_there(enum err e)
+{
+    return e == ERR_NOT_FOUND || e == ERR_RANGE ? ERR_CORRUPT : e;
+}
+
 enum err journal__read_at(struct store_journal *j, uint32_t segment_no, uint64_t at, void *p, size_t n)
 {
     struct store_file *f;
     enum err e;
-    while ((e = borrow(j, segment_no, &f)) == ERR_EMPTY) {
+    bool gone = false;
+    while ((e = borrow(j, segment_no, &f)) == ERR_EMPTY && !gone) {
         e = open_reader(j, segment_no);
-        if (e)
+        gone = e == ERR_NOT_FOUND; /* packed or dropped meanwhile, or lost: the list knows which */
+        if (e && !gone)
             return e;
     }
     if (e)
-        return e;
+        return e == ERR_EMPTY ? ERR_CORRUPT : e;
     if (!f)
-        return j->cfg.packed_pread(j->cfg.packed_ctx, segment_no, p, n, at);
+        return must_be_there(j->cfg.packed_pread(j->cfg.packed_ctx, segment_no, p, n, at));
     e = store_file_read_all(f, p, n, at);
     give_back(j, segment_no);
-    return e;
+    return must_be_there(e);
 }
 
 enum err store_journal_drop(struct store_journal *j, uint32_t segment_no, bool keep_listed)
@@ -238,6 +246,20 @@ enum err journal__damage(struct store_journal_report *r, uint32_t segment_no, ui
     return ERR_CORRUPT;
 }
 
+enum err journal__unreadable(struct journal_walk *w, uint32_t segment_no, uint64_t at)
+{
+    bool first = !w->report->damaged;
+    enum err e =
+        journal__damage(w->report, segment_no, at, "segment is missing, or cannot be read to its end");
+    rt_lock_take(&w->j->lock);
+    const struct journal_segment *s = find_segment(w->j, segment_no);
+    bool packed = s && s->packed;
+    rt_lock_release(&w->j->lock);
+    if (first && packed)
+        snprintf(w->report->bad_file, sizeof w->report->bad_file, "%08u.segz", segment_no);
+    return e;
+}
+
 enum err journal__window(struct journal_walk *w, uint32_t segment_no, uint32_t at, uint32_t n,
                          const uint8_t **out)
 {
@@ -258,6 +280,8 @@ enum err journal__window(struct journal_walk *w, uint32_t segment_no, uint32_t a
         }
         v->n = 0;
         enum err e = journal__read_at(w->j, segment_no, at, v->p, want);
+        if (e == ERR_CORRUPT)
+            return journal__unreadable(w, segment_no, at);
         if (e)
             return e;
         v->segment_no = segment_no;
@@ -449,8 +473,13 @@ static uint32_t segment_of_group(struct store_journal *j, uint64_t group, uint32
 {
     rt_lock_take(&j->lock);
     uint32_t no = j->n_segments ? j->segment[0].info.segment_no : 0;
-    for (size_t i = 0; i < j->n_segments && j->segment[i].info.first_group <= group; i++)
-        no = j->segment[i].info.segment_no;
+    for (size_t i = 0; i < j->n_segments; i++) {
+        uint64_t first = j->segment[i].info.first_group;
+        if (first > group)
+            break;
+        if (first != 0) /* else damaged, or behind damage: nothing was read there */
+            no = j->segment[i].info.segment_no;
+    }
     *out_last = j->n_segments ? j->segment[j->n_segments - 1].info.segment_no : 0;
     rt_lock_release(&j->lock);
     return no;

@@ -28,12 +28,13 @@
 struct found {
     struct store_journal *j;
     uint32_t first, last; /* numbers of the segment files, 0 when there is none */
+    uint32_t packed_last;
     size_t n;
     bool spare[STORE_SPARES_MAX], temp;
 };
 
 /* "00000012.seg" -> 12; 0 for any other name. */
-static uint32_t number_of(const char *name)
+static uint32_t number_of(const char *name, const char *suffix)
 {
     uint32_t no = 0;
     for (int i = 0; i < 8; i++) {
@@ -41,15 +42,17 @@ static uint32_t number_of(const char *name)
             return 0;
         no = no * 10 + (uint32_t)(name[i] - '0');
     }
-    return strcmp(name + 8, ".seg") == 0 ? no : 0;
+    return strcmp(name + 8, suffix) == 0 ? no : 0;
 }
 
 static enum err look_at_name(void *ctx, const char *name)
 {
     struct found *x = ctx;
-    uint32_t no = number_of(name);
+    uint32_t no = number_of(name, ".seg"), packed = number_of(name, ".segz");
     for (size_t i = 0; i < STORE_SPARES_MAX; i++)
         x->spare[i] = x->spare[i] || strcmp(name, journal__spare_names[i]) == 0;
+    if (packed > x->packed_last && x->j->cfg.packed_pread)
+        x->packed_last = packed;
     if (strcmp(name, "spare.tmp") == 0)
         x->temp = true;
     else if (no > 0) {
@@ -467,40 +470,78 @@ static void set_head(struct store_journal *j, const struct journal_walk *w, cons
     rt_lock_release(&j->lock);
 }
 
-/* Headers of segments that the checkpoint covers are not replayed, but readers need their first groups. */
+static enum err note_one(struct journal_walk *w, uint32_t no) RT_BLOCKS
+{
+    enum header_state state;
+    struct store_segment_header h;
+    uint8_t
+        page[STORE_SEGMENT_HEADER]; /* there may be thousands of them: a window each would read gigabytes */
+    enum err e = journal__read_at(w->j, no, 0, page, sizeof page);
+    if (e == ERR_CORRUPT)
+        return journal__unreadable(w, no, 0);
+    if (e == ERR_OK)
+        e = judge_header(w, no, page, &state, &h);
+    if (e)
+        return e;
+    if (state != HEADER_VALID)
+        return journal__damage(w->report, no, 0, "segment header is not valid");
+    note_header(w->j, no, &h);
+    return ERR_OK;
+}
+
+/*
+ * Headers of segments that the checkpoint covers are not replayed, but readers need their first groups. ERR_CORRUPT: one is damaged; the
+ * others were noted.
+ */
 static enum err note_covered(struct journal_walk *w, uint32_t first, uint32_t end) RT_BLOCKS
 {
-    for (uint32_t no = first; no < end; no++) {
-        enum header_state state;
-        struct store_segment_header h;
-        uint8_t page
-            [STORE_SEGMENT_HEADER]; /* there may be thousands of them: a window each would read gigabytes */
-        enum err e = journal__read_at(w->j, no, 0, page, sizeof page);
-        if (e == ERR_OK)
-            e = judge_header(w, no, page, &state, &h);
+    enum err e = ERR_OK;
+    for (uint32_t no = first; no < end && (e == ERR_OK || e == ERR_CORRUPT); no++) {
+        enum err one = note_one(w, no);
+        e = one == ERR_OK ? e : one;
+    }
+    return e;
+}
+
+/* ERR_CORRUPT: one is missing or not what it should be, or the newest are gone; *out_last is the one before it. */
+static enum err list_segments(struct journal_walk *w, const struct found *x, uint32_t first,
+                              uint32_t *out_last) RT_BLOCKS
+{
+    for (uint32_t no = first; x->n > 0 && no <= x->last; no++) {
+        enum err e = list_segment(w, no, x->last);
+        *out_last = no - 1;
         if (e)
             return e;
-        if (state != HEADER_VALID)
-            return journal__damage(w->report, no, 0, "segment header is not valid");
-        note_header(w->j, no, &h);
     }
-    return ERR_OK;
+    *out_last = x->last;
+    uint32_t begun = w->j->cfg.last_segment;
+    if (x->packed_last >= begun && x->packed_last)
+        begun = x->packed_last + 1; /* only sealed ones are packed: a later one had begun */
+    if (begun <= x->last)
+        return ERR_OK;
+    w->report->group_missing = true;
+    return journal__damage(w->report, x->last + 1, 0, "segment is missing, and it had begun");
 }
 
 static enum err recover_segments(struct journal_walk *w, const struct found *x, struct tail *t) RT_BLOCKS
 {
-    const struct store_journal_config *cfg = &w->j->cfg;
+    struct store_journal_config *cfg = &w->j->cfg;
     uint32_t first = cfg->first_segment && cfg->first_segment < x->first ? cfg->first_segment : x->first;
-    for (uint32_t no = first; no <= x->last; no++) {
-        enum err e = list_segment(w, no, x->last);
-        if (e)
-            return e;
-    }
+    uint32_t last = 0;
+    enum err listed = list_segments(w, x, first, &last);
+    if (listed && (listed != ERR_CORRUPT || last == 0 || last < first))
+        return listed;
     *t = (struct tail){cfg->resume.pos.segment ? cfg->resume.pos.segment : first, 0, 0};
-    if (t->segment < first || t->segment > x->last)
+    if (t->segment < first || t->segment > last)
         return journal__damage(w->report, t->segment, 0, "segment of the checkpoint is missing");
     enum err e = note_covered(w, first, t->segment);
-    return e ? e : walk_all(w, t, x->last);
+    if (e && e != ERR_CORRUPT)
+        return e;
+    listed = e ? e : listed;
+    if (listed)
+        cfg->read_only = true; /* the rest can be read; where it ends may not be the journal's end */
+    e = walk_all(w, t, last);
+    return e ? e : listed;
 }
 
 enum err journal__recover(struct store_journal *j, store_replay_fn *fn, void *ctx,
@@ -514,7 +555,7 @@ enum err journal__recover(struct store_journal *j, store_replay_fn *fn, void *ct
         return e;
     journal__walk_init(&w, j, report, fn, ctx);
     w.expect = first_expectation(&j->cfg);
-    if (x.n > 0)
+    if (x.n > 0 || x.packed_last || j->cfg.last_segment)
         e = recover_segments(&w, &x, &t);
     else if (j->cfg.resume.pos.segment)
         e = journal__damage(report, j->cfg.resume.pos.segment, 0, "segment of the checkpoint is missing");

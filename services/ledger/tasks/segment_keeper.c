@@ -1,4 +1,5 @@
 /* Keeps a spare segment ready, packs what is sealed, and reads it again in peace: damage is found before it is needed. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,12 +24,32 @@ static bool keep_spare(struct ledger *l) RT_BLOCKS
     enum err err = store_sink_prepare(l->sink);
     svc_background_io(true);
     bool pressure = err != ERR_OK;
+    obs_gauge_set(obs_gauge(l->m[LEDGER_M_disk_pressure]),
+                  pressure ? 1 : 0); /* opening may have found it */
     if (pressure != atomic_exchange(&l->disk_pressure, pressure)) {
-        obs_gauge_set(obs_gauge(l->m[LEDGER_M_disk_pressure]), pressure ? 1 : 0);
         obs_log(l->deps.log, pressure ? OBS_ERROR : OBS_INFO, "disk_pressure", OBS_BOOL("on", pressure),
                 OBS_ERR(err), OBS_END);
     }
     return !pressure;
+}
+
+/* Writes down that another segment has begun; segments are numbered from 1. False: it could not. */
+static bool note_begun(struct ledger *l) RT_BLOCKS
+{
+    uint32_t n = l->sink->journal == NULL ? 0 : (uint32_t)store_journal_segments(l->sink->journal, NULL, 0);
+    if (l->set.amnesia || n == l->begun_noted || ledger_safe_cause(l) != CAUSE_NONE)
+        return true;
+    if (ledger_begun_write(l, n) != ERR_OK)
+        return false;
+    l->begun_noted = n;
+    return true;
+}
+
+/* What cannot wait until this thread has time. False: to be tried again soon. */
+static bool keep_up(struct ledger *l) RT_BLOCKS
+{
+    bool noted = note_begun(l);
+    return keep_spare(l) && noted;
 }
 
 /* Sleeps until then, but for a spare that is wanted meanwhile: the writer must not wait for us. */
@@ -36,7 +57,7 @@ static enum err rest(struct ledger *l, struct deadline until) RT_BLOCKS
 {
     for (;;) {
         uint64_t noted = rt_bell_note(&l->segment_want);
-        bool kept = keep_spare(l);
+        bool kept = keep_up(l);
         enum err err = rt_bell_doze(&l->segment_want, noted,
                                     kept ? until : deadline_min(until, deadline_in_ms(RETRY_MS)));
         if (err == ERR_TIMEOUT && deadline_passed(until))
@@ -56,7 +77,7 @@ struct keeper {
 /* Packing and reading again take long; the writer must not wait for either. */
 static void pace(void *ledger) RT_BLOCKS
 {
-    keep_spare(ledger);
+    keep_up(ledger);
 }
 
 /* A generation that is still in memory must not have its segment packed under it: reads go by position, which stays. */
@@ -125,10 +146,14 @@ static void scrub_segment(struct ledger *l, uint32_t segment) RT_BLOCKS
     struct scrub s = {l, 0};
     struct store_journal_report rep = {0};
     enum err err = store_journal_scan(l->sink->journal, segment, scrub_frame, &s, &rep);
+    if (err != ERR_OK && err != ERR_CORRUPT && err != ERR_CANCELED)
+        obs_log(l->deps.log, OBS_WARN, "scrub_failed", OBS_STR("what", "journal"),
+                OBS_U64("segment", segment), OBS_ERR(err), OBS_END);
     if (err != ERR_CORRUPT)
         return;
     memcpy(l->bad_file, rep.bad_file, sizeof l->bad_file);
     l->bad_offset = rep.bad_offset;
+    snprintf(l->bad_reason, sizeof l->bad_reason, "%s", rep.bad_reason);
     ledger_enter_safe_mode(l, CAUSE_SCRUB, rep.bad_file);
 }
 

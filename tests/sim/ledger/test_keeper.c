@@ -14,6 +14,7 @@
 
 #include "rig.h"
 #include "rt/supervisor.h"
+#include "services/ledger/files.h"
 #include "services/ledger/service.h"
 #include "waiting.h"
 
@@ -137,13 +138,18 @@ static void start_keeper(void)
     assert_int_equal(rt_supervisor_start(sup), ERR_OK);
 }
 
-static void end(void) RT_BLOCKS
+static void stop_keeper(void) RT_BLOCKS
 {
     struct rt_drain_report report;
     rt_supervisor_drain(sup);
     assert_int_equal(rt_supervisor_join(sup, deadline_in_ms(AWAIT_MS), &report), ERR_OK);
     assert_int_equal(report.aborted + report.leaked, 0);
     rt_supervisor_destroy(sup);
+}
+
+static void end(void) RT_BLOCKS
+{
+    stop_keeper();
     ledger_close(rig.l, false);
     rig.disk->ops = plain;
     store_disk_destroy(rig.disk);
@@ -303,6 +309,163 @@ static void a_disk_without_room_for_a_spare_is_told_and_heals_by_itself(void **s
     end();
 }
 
+/* ---- files that are gone ---- */
+
+static bool begun_is(uint32_t want) RT_BLOCKS
+{
+    uint32_t got = 0;
+    assert_int_equal(ledger_begun_read(rig.l, &got), ERR_OK);
+    return got == want;
+}
+
+static void copy_file(const char *from, const char *to) RT_BLOCKS
+{
+    struct buf b;
+    buf_init(&b, 1 << 20);
+    assert_int_equal(store_file_slurp(rig.disk, from, &b), ERR_OK);
+    assert_int_equal(store_file_replace(rig.disk, to, buf_bytes(&b)), ERR_OK);
+    buf_fini(&b);
+}
+
+static void cut_last_byte(const char *path) RT_BLOCKS
+{
+    struct store_file *f;
+    uint64_t n;
+    assert_int_equal(store_file_open(rig.disk, path, STORE_WRITE, &f), ERR_OK);
+    assert_int_equal(store_file_size(f, &n), ERR_OK);
+    assert_int_equal(store_file_truncate(f, n - 1), ERR_OK);
+    store_file_close(f);
+}
+
+/* Opens it again: nothing can be written, the file is named, and what lies before it can be read. */
+static void assert_closed_at(const char *file, uint64_t head) RT_BLOCKS
+{
+    assert_int_equal(rig_open(&rig), ERR_OK);
+    assert_int_equal(ledger_safe_cause(rig.l), CAUSE_CORRUPT);
+    assert_string_equal(rig.l->bad_file, file);
+    assert_int_equal(ledger_head_seq(rig.l), head);
+    assert_int_equal(rig_mint(&rig, 99).err, ERR_SAFE_MODE);
+    ledger_close(rig.l, false);
+}
+
+/* A kill, no checkpoint, no CLEAN: the files of the journal alone say what was there, and BEGUN that there was more. */
+static void a_journal_that_lost_segments_is_not_one_that_ends_there(void **state) RT_BLOCKS
+{
+    (void)state;
+    enum { SEGMENTS = 4 };
+    char path[SEGMENTS + 1][40], name[16];
+    uint64_t before[SEGMENTS + 1] = {0}; /* entries before each segment */
+    open_ledger(0);
+    start_keeper();
+    for (uint32_t no = 1; no <= SEGMENTS; no++) {
+        before[no] = ledger_head_seq(rig.l);
+        while (segments() < no) {
+            before[no] = ledger_head_seq(rig.l);
+            if (!write_one())
+                AWAIT(!store_journal_wants_spare(rig.l->sink->journal));
+        }
+        snprintf(path[no], sizeof path[no], "led/journal/%08u.seg", no);
+    }
+    AWAIT(begun_is(SEGMENTS));
+    uint64_t head = ledger_head_seq(rig.l);
+    stop_keeper();
+    ledger_close(rig.l, false);
+    for (uint32_t no = 1; no <= SEGMENTS; no++) {
+        snprintf(name, sizeof name, "%08u.seg", no);
+        assert_int_equal(store_disk_rename(rig.disk, path[no], "led/aside"), ERR_OK);
+        if (no < SEGMENTS) { /* its name may be that of a packed one */
+            char packed[24];
+            snprintf(packed, sizeof packed, "%sz", name);
+            assert_closed_at(packed, before[no]);
+        } else {
+            assert_closed_at(name, before[no]);
+        }
+        copy_file("led/aside", path[no]); /* too short: the same */
+        cut_last_byte(path[no]);
+        assert_closed_at(name, before[no]);
+        assert_int_equal(store_disk_rename(rig.disk, "led/aside", path[no]), ERR_OK);
+    }
+    for (uint32_t no = 1; no <= SEGMENTS; no++)
+        assert_int_equal(store_file_remove(rig.disk, path[no]), ERR_OK);
+    assert_closed_at("00000001.seg", 0);
+    assert_int_equal(rig_open(&rig), ERR_OK);
+    start_keeper();
+    end();
+    assert_true(head > before[SEGMENTS]);
+}
+
+static void a_packed_segment_that_is_gone_or_another_is_damage(void **state) RT_BLOCKS
+{
+    (void)state;
+    static const char one[] = "led/journal/00000001.segz", two[] = "led/journal/00000002.segz";
+    with_segments_to_pack(6);
+    start_keeper();
+    struct store_stat st;
+    AWAIT(store_disk_stat(rig.disk, two, &st) == ERR_OK &&
+          store_disk_stat(rig.disk, "led/journal/00000002.seg", &st) == ERR_NOT_FOUND);
+    stop_keeper();
+    uint64_t head = ledger_head_seq(rig.l);
+    ledger_close(rig.l, false);
+    assert_int_equal(store_disk_rename(rig.disk, one, "led/aside"), ERR_OK);
+    assert_closed_at("00000001.segz", head);
+    copy_file(two, one); /* whole, and of another segment */
+    assert_closed_at("00000001.segz", head);
+    assert_int_equal(store_disk_rename(rig.disk, "led/aside", one), ERR_OK);
+
+    assert_int_equal(rig_open(&rig), ERR_OK); /* and while it runs */
+    assert_int_equal(ledger_safe_cause(rig.l), CAUSE_NONE);
+    service = (struct ledger_service){.l = rig.l};
+    rig.l->set.scrub_rate = UINT32_MAX;
+    cut_last_byte(two);
+    start_keeper();
+    AWAIT(ledger_safe_cause(rig.l) != CAUSE_NONE);
+    assert_int_equal(ledger_safe_cause(rig.l), CAUSE_SCRUB);
+    assert_string_equal(rig.l->bad_file, "00000002.segz");
+    end();
+}
+
+static void a_ledger_is_not_founded_where_another_was(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct store_stat st;
+    open_ledger(0);
+    rig.set.origin[0] = 0;
+    fill(2);
+    ledger_close(rig.l, false);
+    assert_int_equal(store_disk_rename(rig.disk, "led/SUPERBLOCK", "led/aside"), ERR_OK);
+    assert_int_equal(rig_open(&rig), ERR_CORRUPT);          /* it is gone, and the journal is there */
+    snprintf(rig.set.dir, sizeof rig.set.dir, "elsewhere"); /* as if another disk should be mounted there */
+    assert_int_equal(rig_open(&rig), ERR_CONFLICT);
+    assert_int_equal(store_disk_stat(rig.disk, "led/SUPERBLOCK", &st), ERR_NOT_FOUND);
+    assert_int_equal(store_disk_stat(rig.disk, "elsewhere/SUPERBLOCK", &st), ERR_NOT_FOUND);
+    snprintf(rig.set.dir, sizeof rig.set.dir, "led");
+    assert_int_equal(store_disk_rename(rig.disk, "led/aside", "led/SUPERBLOCK"), ERR_OK);
+    assert_int_equal(rig_open(&rig), ERR_OK);
+    assert_int_equal(ledger_safe_cause(rig.l), CAUSE_NONE);
+    service = (struct ledger_service){.l = rig.l};
+    start_keeper();
+    end();
+}
+
+static void pressure_that_was_there_at_the_start_is_told(void **state) RT_BLOCKS
+{
+    (void)state;
+    open_ledger(1200 << 10);
+    start_keeper();
+    AWAIT(!write_one() && under_pressure());
+    stop_keeper();
+    ledger_close(rig.l, false);
+    obs_metrics_destroy(rig.metrics);
+    assert_int_equal(obs_metrics_create("ledger", &rig.metrics), ERR_OK);
+    assert_int_equal(rig_open(&rig), ERR_OK);
+    assert_int_equal(ledger_safe_cause(rig.l), CAUSE_NONE);
+    assert_true(atomic_load(&rig.l->disk_pressure));
+    service = (struct ledger_service){.l = rig.l};
+    start_keeper();
+    AWAIT(under_pressure());
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +475,10 @@ int main(void)
         cmocka_unit_test(what_is_sealed_is_read_again_and_counted),
         cmocka_unit_test(rot_in_a_sealed_segment_is_found_and_named),
         cmocka_unit_test(a_disk_without_room_for_a_spare_is_told_and_heals_by_itself),
+        cmocka_unit_test(pressure_that_was_there_at_the_start_is_told),
+        cmocka_unit_test(a_journal_that_lost_segments_is_not_one_that_ends_there),
+        cmocka_unit_test(a_packed_segment_that_is_gone_or_another_is_damage),
+        cmocka_unit_test(a_ledger_is_not_founded_where_another_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
