@@ -15,6 +15,7 @@
 #include "ron/progress.h"
 #include "ron/services.h"
 #include "ron/table.h"
+#include "services/edge/core/about.h"
 #include "services/edge/core/name.h"
 #include "services/edge/core/pmtiles.h"
 #include "services/edge/core/tile.h"
@@ -140,6 +141,7 @@ static int open_archive(struct cmd_ctx *ctx, const char *path, struct archive *a
 {
     uint8_t head[EDGE_PMTILES_HEADER];
     struct edge_fault f = {""};
+    struct edge_about about = {.text = NULL};
     struct stat st;
     *a = (struct archive){.fd = open(path, O_RDONLY | O_CLOEXEC)};
     if (a->fd < 0 || fstat(a->fd, &st) != 0)
@@ -151,7 +153,11 @@ static int open_archive(struct cmd_ctx *ctx, const char *path, struct archive *a
         e = edge_pmtiles_walk(&a->h, &(struct edge_pmtiles_limits){ENTRIES_MAX, TILE_BYTES_MAX}, read_fd, a,
                               &a->dir, &f);
     if (e == ERR_OK)
+        e = edge_about_load(&a->h, read_fd, a, &about, &f);
+    edge_about_fini(&about);
+    if (e == ERR_OK)
         return CMD_OK;
+    free(a->dir.list);
     close(a->fd);
     return cmd_fail(ctx, CMD_FAILED, "%s: %s", path, f.text[0] ? f.text : "shorter than a PMTiles header");
 }
@@ -242,9 +248,9 @@ static int check_mbtiles(struct cmd_ctx *ctx, const char *path)
     if (status != CMD_OK)
         return status;
     progress_begin(&shown, ctx, "reading tiles");
-    while ((e = edge_mbdb_next(db, &t, &tile)) == ERR_OK) {
+    while ((e = edge_mbdb_next(db, &t, &tile)) == ERR_OK || e == ERR_TILE_CORRUPT) {
         progress_step(&shown, read++, tiles);
-        bad += edge_mbdb_is_gzip(tile) && !inflates(tile);
+        bad += e != ERR_OK || (edge_mbdb_is_gzip(tile) && !inflates(tile));
     }
     progress_end(&shown);
     edge_mbdb_close(db);

@@ -24,20 +24,21 @@ enum edge_mbdb_waiting { EDGE_MBDB_WAITS, EDGE_MBDB_NEVER_WAITS };
  * for the disk in any case. */
 NODISCARD enum err edge_mbdb_open(int fd, size_t tile_max, enum edge_mbdb_waiting waiting,
                                   struct edge_mbdb **out) RT_BLOCKS;
-/* How much work the statements of a check, and each row of edge_mbdb_next, may be: in millions of SQLite's steps. A view can
- * be made that never ends. */
-enum { EDGE_MBDB_PATIENCE = 1000 };
-void edge_mbdb_set_patience(struct edge_mbdb *db, unsigned million_steps); /* instead of that */
-void edge_mbdb_close(struct edge_mbdb *db);                                /* NULL is fine */
+/* How much time of the processor a check, or the way to the next row of edge_mbdb_next, may take: a view can be made that never
+ * ends. Twenty seconds unless this says otherwise. */
+void edge_mbdb_set_patience(struct edge_mbdb *db, int64_t ms);
+void edge_mbdb_close(struct edge_mbdb *db); /* NULL is fine */
 
 /* Everything a mount wants to know; *out_metadata is a JSON object, the caller's to free. */
 NODISCARD enum err edge_mbdb_check(struct edge_mbdb *db, struct edge_pmtiles_header *out_header,
                                    uint64_t *out_tiles, char **out_metadata,
                                    struct edge_fault *out_fault) RT_BLOCKS;
 
-/* The tile as stored. ERR_NOT_FOUND, ERR_CORRUPT, and ERR_BUSY from a handle that may not wait. */
+/* The tile as stored. ERR_NOT_FOUND; ERR_CORRUPT, also when it is longer than tile_max or takes too long to find; ERR_BUSY from a
+ * handle that may not wait. */
 NODISCARD enum err edge_mbdb_tile(struct edge_mbdb *db, const struct edge_tile *t, struct bytes *out);
-/* Every tile in turn, in no particular order; ERR_EMPTY after the last. */
+/* Every tile in turn as edge_mbdb_tile gives it, in no particular order, some of them perhaps twice; ERR_EMPTY after the last.
+ * ERR_TILE_CORRUPT: this one cannot be read, the next call goes on behind it. Not for a handle that may not wait. */
 NODISCARD enum err edge_mbdb_next(struct edge_mbdb *db, struct edge_tile *out_tile,
                                   struct bytes *out) RT_BLOCKS;
 

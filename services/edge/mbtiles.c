@@ -1,6 +1,8 @@
 /* An MBTiles pack: what is beside the file, and a handle for each thread that reads it. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #include "services/edge/mbdb.h"
 #include "services/edge/pack.h"
@@ -11,19 +13,15 @@ static enum err fault(struct edge_fault *f, const char *text)
     return ERR_CORRUPT;
 }
 
+/* Looked at, not opened: it may be a pipe that nobody writes to, or another user's. */
 static bool has_sidecar(const char *path)
 {
     static const char *const suffixes[] = {"-wal", "-journal"};
     char name[1024];
     for (size_t i = 0; i < 2; i++) {
-        struct edge_file_id id;
+        struct stat st;
         snprintf(name, sizeof name, "%s%s", path, suffixes[i]);
-        FILE *f = fopen(name, "re");
-        if (!f)
-            continue;
-        bool full = edge_file_id_of_fd(fileno(f), &id) == ERR_OK && id.size > 0;
-        fclose(f);
-        if (full)
+        if (stat(name, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
             return true;
     }
     return false;
@@ -40,9 +38,13 @@ enum err edge_mbtiles_open(struct edge *e, struct edge_pack *p, struct edge_faul
         return fault(f, "has an unfinished -wal or -journal beside it");
     if (edge_mbdb_open(p->file->fd, edge_config(e)->packs_max_tile, EDGE_MBDB_WAITS, &db) != ERR_OK)
         return fault(f, "there is no table or view tiles(zoom_level, tile_column, tile_row, tile_data)");
-    enum err err = edge_mbdb_check(db, &p->header, &p->tiles, &p->metadata, f);
+    char *metadata = NULL;
+    enum err err = edge_mbdb_check(db, &p->header, &p->tiles, &metadata, f);
     p->contents = p->tiles;
     edge_mbdb_close(db);
+    if (err == ERR_OK)
+        err = edge_about_read(bytes_of(metadata, strlen(metadata)), &p->about, f);
+    free(metadata);
     return err;
 }
 

@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -53,7 +52,7 @@ void edge_pack_unref(struct edge_pack *p)
     if (p->dirfd >= 0)
         close(p->dirfd);
     free(p->dir.list);
-    free(p->metadata);
+    edge_about_fini(&p->about);
     free(p->path);
     free(p->mount);
     free(p);
@@ -138,37 +137,6 @@ enum err edge_pack_find(struct edge *e, struct edge_pack *p, uint64_t id, bool m
     return err;
 }
 
-RT_BLOCKS
-static enum err read_metadata(struct edge_pack *p, struct edge_fault *f)
-{
-    const struct edge_section *s = &p->header.metadata;
-    struct buf text;
-    json_error_t why;
-    if (s->length == 0) {
-        p->metadata = strdup("{}");
-        return p->metadata ? ERR_OK : ERR_NO_MEMORY;
-    }
-    if (s->length > EDGE_PMTILES_METADATA)
-        return fault(f, "the metadata is larger than 10 MiB");
-    uint8_t *stored = malloc(s->length);
-    if (!stored)
-        return ERR_NO_MEMORY;
-    buf_init(&text, EDGE_PMTILES_METADATA);
-    enum err e = edge_file_read(p->file, s->offset, stored, s->length);
-    if (e == ERR_OK)
-        e = edge_inflate(p->header.internal, bytes_of(stored, s->length), &text);
-    free(stored);
-    json_t *doc =
-        e == ERR_OK ? json_loadb((const char *)text.p, text.n, JSON_REJECT_DUPLICATES, &why) : NULL;
-    if (!json_is_object(doc))
-        e = fault(f, "the metadata is not a JSON object");
-    else
-        p->metadata = json_dumps(doc, JSON_COMPACT);
-    json_decref(doc);
-    buf_fini(&text);
-    return e == ERR_OK && !p->metadata ? ERR_NO_MEMORY : e;
-}
-
 /* How many different contents: what the tag file must hold. The header's word is not trusted. */
 static enum err count_contents(struct edge_pack *p)
 {
@@ -232,7 +200,7 @@ static enum err open_pmtiles(struct edge *e, struct edge_pack *p, struct edge_fa
         err = edge_pmtiles_header_decode(bytes_of(head, sizeof head), p->file->size, &p->header, f);
     if (err == ERR_OK)
         err = read_directories(e, p, f);
-    return err == ERR_OK ? read_metadata(p, f) : err;
+    return err == ERR_OK ? edge_about_load(&p->header, edge_pack_read, p->file, &p->about, f) : err;
 }
 
 RT_BLOCKS

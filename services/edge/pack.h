@@ -10,6 +10,7 @@
 #define RON_EDGE_PACK_H
 
 #include "base/map.h"
+#include "services/edge/core/about.h"
 #include "services/edge/core/pack_id.h"
 #include "services/edge/core/pmtiles.h"
 #include "services/edge/core/record.h"
@@ -61,7 +62,7 @@ struct edge_pack {
     struct edge_dir dir; /* all tiles, or (large) the root, whose leaves are read when they are needed */
     bool large;
     uint64_t tiles, contents;
-    char *metadata; /* JSON object */
+    struct edge_about about;
 
     struct edge_mbdb *db[EDGE_READERS_MAX]; /* one per reader, opened by it */
     _Atomic(struct edge_mbdb *)
@@ -79,10 +80,10 @@ struct edge_pack {
     _Atomic bool sealed; /* archive is valid. Pairs with the store after it was written */
     struct sha256 archive;
     _Atomic uint64_t sealed_bytes;
-    _Atomic bool damaged; /* other bytes than were sealed were found in it */
+    _Atomic bool damaged; /* other bytes than were sealed were found in it, or none that make an archive */
 
     struct edge_document documents[EDGE_BASES_MAX]; /* guarded by edge.routing_table */
-    size_t documents_n;
+    size_t documents_n, documents_bytes;
 };
 
 struct edge_pack *edge_pack_ref(struct edge_pack *p);

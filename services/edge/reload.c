@@ -181,7 +181,7 @@ static enum err check_healthy(const struct edge_slot *old, const struct edge_pac
 {
     if (!old || !old->pack || !atomic_load(&old->pack->damaged) || !sha256_eq(&old->pack->id, &p->id))
         return ERR_OK;
-    snprintf(f->text, sizeof f->text, "its bytes are not those that were sealed");
+    snprintf(f->text, sizeof f->text, "its bytes are not those that were sealed, or make no archive");
     return ERR_CORRUPT;
 }
 

@@ -13,6 +13,7 @@
 #include "svc/feed.h"
 
 enum { STEP_BYTES = 96 << 10, READ_BYTES = 96 << 10 }; /* about one turn */
+enum { ENTRY_COST = 32 };                              /* bytes that take as long as looking at an entry */
 
 bool edge_seal_wanted(struct edge_pack *p)
 {
@@ -50,7 +51,7 @@ enum err edge_seal_begin(struct edge_seal *s, struct edge *e, struct edge_pack *
 
 /* Of a large archive: the tiles below the root's next entry. False: there are no more. */
 RT_BLOCKS
-static bool next_leaf(struct edge_seal *s, enum err *out_err)
+static bool next_leaf(struct edge_seal *s, uint64_t *io_done, enum err *out_err)
 {
     const struct edge_pack *p = s->pack;
     struct edge_pmtiles_limits limits = edge_pack_limits(s->e);
@@ -77,22 +78,28 @@ static bool next_leaf(struct edge_seal *s, enum err *out_err)
         s->list = below.list;
         s->n = below.n;
         s->next = 0;
+        *io_done += s->n * sizeof *s->list;
         edge_dir_sort_by_offset(s->list, s->n);
     }
     return true;
+}
+
+static void no_more_tags(struct edge_seal *s)
+{
+    struct edge_pack *p = s->pack;
+    if (!p->tags.full)
+        obs_log(svc_log(s->e->svc), OBS_WARN, "tags_full", OBS_STR("pack", (const char *)p->name), OBS_END);
+    p->tags.full = true;
 }
 
 /* A digest into the tag file; a bucket that is full only means that it will be computed again. */
 RT_BLOCKS
 static enum err put_tag(struct edge_seal *s, const struct edge_tag *tag)
 {
-    struct edge_pack *p = s->pack;
-    enum err err = edge_tags_put(&p->tags, tag);
+    enum err err = edge_tags_put(&s->pack->tags, tag);
     if (err != ERR_TOO_LARGE)
         return err;
-    if (!p->tags.full)
-        obs_log(svc_log(s->e->svc), OBS_WARN, "tags_full", OBS_STR("pack", (const char *)p->name), OBS_END);
-    p->tags.full = true;
+    no_more_tags(s);
     return ERR_OK;
 }
 
@@ -109,6 +116,7 @@ static enum err read_on(struct edge_seal *s, uint64_t end, struct sha256_ctx *al
     if (also)
         sha256_update(also, s->scratch, n);
     s->whole_at += n;
+    s->hashed += n;
     atomic_store_explicit(&s->pack->sealed_bytes, s->whole_at, memory_order_relaxed);
     return ERR_OK;
 }
@@ -135,6 +143,8 @@ static enum err seal_content(struct edge_seal *s, const struct edge_entry *entry
     struct edge_tag tag = {.key = entry->offset, .length = entry->length}, known;
     if (edge_tags_find(&p->tags, tag.key, &known) == ERR_OK && known.length == tag.length)
         return ERR_OK; /* a request needed it before, or another leaf names it too */
+    s->contents += entry->length;
+    s->hashed += s->whole_at != p->header.data.offset + entry->offset ? entry->length : 0;
     enum err err = hash_content(s, p->header.data.offset + entry->offset, entry->length, &tag.digest);
     return err == ERR_OK ? put_tag(s, &tag) : err;
 }
@@ -146,11 +156,16 @@ static enum err seal_row(struct edge_seal *s, uint64_t *io_done)
     struct edge_tile t;
     struct bytes tile;
     enum err err = edge_mbdb_next(s->db, &t, &tile);
+    if (err == ERR_TILE_CORRUPT) { /* whoever asks for it is told; the others are what they are */
+        *io_done += STEP_BYTES;    /* finding that out may have taken long */
+        return ERR_OK;
+    }
     if (err != ERR_OK)
         return err;
     struct edge_tag tag = {.key = edge_tile_mbtiles_key(&t), .length = (uint32_t)tile.n};
     sha256_of(tile.p, tile.n, &tag.digest);
-    *io_done += tile.n + 1;
+    s->hashed += tile.n;
+    *io_done += tile.n + ENTRY_COST;
     return put_tag(s, &tag);
 }
 
@@ -169,11 +184,21 @@ static enum err step_rows(struct edge_seal *s, uint64_t *io_done)
     return err;
 }
 
+/* Contents do not overlap in any archive that was not made to: a few megabytes in a million of them would be read for weeks, and
+ * every pack behind this one would wait. What is left is hashed when somebody asks for it. */
+static void skip_contents(struct edge_seal *s)
+{
+    s->next = s->n;
+    if (s->pack->large)
+        s->root_next = s->pack->dir.n;
+    no_more_tags(s);
+}
+
 RT_BLOCKS
 static enum err step_contents(struct edge_seal *s, uint64_t *io_done)
 {
     enum err err = ERR_OK;
-    while (err == ERR_OK && *io_done < STEP_BYTES && (s->next < s->n || next_leaf(s, &err))) {
+    while (err == ERR_OK && *io_done < STEP_BYTES && (s->next < s->n || next_leaf(s, io_done, &err))) {
         if (err != ERR_OK || s->next == s->n)
             continue;
         const struct edge_entry *entry = &s->list[s->next];
@@ -187,7 +212,10 @@ static enum err step_contents(struct edge_seal *s, uint64_t *io_done)
             err = seal_content(s, entry);
             *io_done += entry->length;
         }
+        *io_done += ENTRY_COST;
         s->next++;
+        if (s->contents > s->pack->header.data.length)
+            skip_contents(s);
     }
     return err;
 }
@@ -224,7 +252,8 @@ enum err edge_seal_step(struct edge_seal *s, uint64_t *out_bytes)
         err = read_on(s, size, NULL);
         done += s->whole_at - from;
     }
-    obs_counter_add(obs_counter(s->e->m[EDGE_M_hashed]), done);
+    obs_counter_add(obs_counter(s->e->m[EDGE_M_hashed]), s->hashed);
+    s->hashed = 0;
     *out_bytes = done;
     return err == ERR_OK && contents_done(s) && s->whole_at == size ? finish(s) : err;
 }

@@ -18,6 +18,8 @@ struct edge_seal {
     size_t root_next;     /* large archives: the entry of the root whose leaf comes next */
     struct edge_mbdb *db; /* MBTiles: where the tiles come from; NULL when all are done */
     uint64_t whole_at;    /* how much of the archive is in `whole` */
+    uint64_t contents;    /* bytes of contents hashed so far */
+    uint64_t hashed;      /* all bytes, since the last turn */
     struct sha256_ctx whole;
     uint8_t *scratch;
 };
@@ -26,7 +28,7 @@ struct edge_seal {
 bool edge_seal_wanted(struct edge_pack *p);
 /* When it fails nothing is under way. */
 NODISCARD enum err edge_seal_begin(struct edge_seal *s, struct edge *e, struct edge_pack *p) RT_BLOCKS;
-/* One turn of it. ERR_EMPTY: the pack is sealed; anything else but ERR_OK: it cannot be read. */
+/* One turn of it; *out_bytes is what it cost. ERR_EMPTY: the pack is sealed; anything else but ERR_OK: it cannot be read. */
 NODISCARD enum err edge_seal_step(struct edge_seal *s, uint64_t *out_bytes) RT_BLOCKS;
 void edge_seal_end(struct edge_seal *s); /* what was written down stays; idle is fine */
 /* All of it at once. ERR_CANCELED when the calling task is told to stop. */

@@ -19,7 +19,7 @@ static void read_all(struct edge_mbdb *db)
     struct bytes tile;
     uint64_t tiles = 0;
     char *metadata = NULL;
-    edge_mbdb_set_patience(db, 1);
+    edge_mbdb_set_patience(db, 100);
     enum err e = edge_mbdb_check(db, &h, &tiles, &metadata, &f);
     if (e != ERR_OK)
         CHECK(f.text[0] != 0 || e == ERR_NO_MEMORY);

@@ -1,20 +1,17 @@
 /* GET /edge/tiles/{pack}.json: TileJSON 3.0, composed once per pack and base URL. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/json_write.h"
 #include "services/edge/api/api.h"
 #include "services/edge/pack.h"
 #include "services/edge/serve.h"
 
-enum { BASE_MAX = 512 };
+enum { BASE_MAX = 512, INLINE_MAX = 64 << 10, DOCUMENTS_BYTES = 16 << 20 };
 
-static void put_text(struct json_w *w, json_t *metadata, const char *name)
+static void put_raw(struct json_w *w, const char *name, struct str json)
 {
-    const char *text = json_string_value(json_object_get(metadata, name));
-    if (text)
-        json_put_cstr(w, name, text);
+    if (json.n)
+        json_put_raw(w, name, json);
 }
 
 static void put_numbers(struct json_w *w, const char *name, const double *v, size_t n)
@@ -29,15 +26,17 @@ static void put_numbers(struct json_w *w, const char *name, const double *v, siz
 static void compose(const struct edge_pack *p, const char *base, struct buf *out)
 {
     const struct edge_pmtiles_header *h = &p->header;
-    json_t *metadata = json_loads(p->metadata, 0, NULL);
-    const char *ext = edge_tile_ext(h->type), *title = json_string_value(json_object_get(metadata, "name"));
+    const char *ext = edge_tile_ext(h->type);
     char url[1024];
     struct json_w w;
     snprintf(url, sizeof url, "%s/edge/tiles/%s/{z}/{x}/{y}%s%s", base, p->name, *ext ? "." : "", ext);
     json_w_init(&w, out);
     json_obj_begin(&w);
     json_put_cstr(&w, "tilejson", "3.0.0");
-    json_put_cstr(&w, "name", title ? title : p->name);
+    if (p->about.name.n)
+        json_put_raw(&w, "name", p->about.name);
+    else
+        json_put_cstr(&w, "name", p->name);
     json_put_cstr(&w, "scheme", "xyz");
     json_key(&w, "tiles");
     json_arr_begin(&w);
@@ -49,15 +48,11 @@ static void compose(const struct edge_pack *p, const char *base, struct buf *out
                 (double[]){h->west_e7 / 1e7, h->south_e7 / 1e7, h->east_e7 / 1e7, h->north_e7 / 1e7}, 4);
     put_numbers(&w, "center", (double[]){h->center_lon_e7 / 1e7, h->center_lat_e7 / 1e7, h->zoom_center},
                 3);
-    put_text(&w, metadata, "description");
-    put_text(&w, metadata, "attribution");
-    put_text(&w, metadata, "version");
-    json_t *layers = json_object_get(metadata, "vector_layers");
-    char *text = json_is_array(layers) ? json_dumps(layers, JSON_COMPACT) : NULL;
-    json_put_raw(&w, "vector_layers", str_from_c(text ? text : "[]"));
-    free(text);
+    put_raw(&w, "description", p->about.description);
+    put_raw(&w, "attribution", p->about.attribution);
+    put_raw(&w, "version", p->about.version);
+    json_put_raw(&w, "vector_layers", p->about.layers.n ? p->about.layers : STR("[]"));
     json_obj_end(&w);
-    json_decref(metadata);
 }
 
 static struct edge_document *find_document(struct edge_pack *p, const char *base)
@@ -87,9 +82,12 @@ static void keep_document(struct edge *e, struct edge_pack *p, const char *base,
     if (keep.json)
         memcpy(keep.json, made->json, made->n);
     rt_lock_take(&e->routing_table);
-    bool kept = keep.base && keep.json && p->documents_n < EDGE_BASES_MAX && !find_document(p, base);
-    if (kept)
+    bool kept = keep.base && keep.json && p->documents_n < EDGE_BASES_MAX &&
+                keep.n <= DOCUMENTS_BYTES - p->documents_bytes && !find_document(p, base);
+    if (kept) {
         p->documents[p->documents_n++] = keep;
+        p->documents_bytes += keep.n;
+    }
     rt_lock_release(&e->routing_table);
     if (!kept) {
         free(keep.base);
@@ -117,31 +115,77 @@ static bool base_url(struct edge *e, struct net_req *rq, char out[BASE_MAX])
     return host.n < 256 && edge_host_ok(host);
 }
 
-static void serve_json(struct edge *e, struct net_req *rq, struct edge_pack *p, const char *base)
+static void serve_document(struct edge *e, struct net_req *rq, const struct edge_pack *p,
+                           const struct edge_document *d, bool may_block)
 {
-    struct edge_document d;
-    struct buf made;
-    buf_init(&made, 12 << 20);
-    if (!known_document(e, p, base, &d)) {
-        compose(p, base, &made);
-        d = (struct edge_document){.json = made.p, .n = made.n};
-        sha256_of(made.p, made.n, &d.digest);
-        if (made.err == ERR_OK)
-            keep_document(e, p, base, &d);
-    }
-    struct edge_repr r = {.digest = d.digest,
-                          .size = d.n,
+    struct edge_repr r = {.digest = d->digest,
+                          .size = d->n,
                           .type = "application/json",
                           .from = EDGE_FROM_PACK,
                           .since_s = p->since_s,
                           .max_age_s = edge_config(e)->cache_tiles / 1000,
                           .age_s = -1,
-                          .memory = bytes_of(d.json, d.n)};
-    if (made.err == ERR_OK)
-        edge_serve(e, rq, &r, false);
-    else
+                          .memory = bytes_of(d->json, d->n)};
+    edge_serve(e, rq, &r, may_block);
+}
+
+static void serve_new(struct edge *e, struct net_req *rq, struct edge_pack *p, const char *base,
+                      bool may_block)
+{
+    struct buf made;
+    buf_init(&made, 12 << 20);
+    compose(p, base, &made);
+    if (made.err == ERR_OK) {
+        struct edge_document d = {.json = made.p, .n = made.n};
+        sha256_of(made.p, made.n, &d.digest);
+        keep_document(e, p, base, &d);
+        serve_document(e, rq, p, &d, may_block);
+    } else
         edge_refuse(e, rq, ERR_INTERNAL, EDGE_R_NONE, "the document is too large");
     buf_fini(&made);
+}
+
+/* One that only a reader may compose: hashing megabytes would keep every other client of the loop waiting. */
+struct long_call {
+    struct edge_generation *g; /* pinned */
+    struct edge_pack *p;
+    char base[BASE_MAX];
+};
+
+static void drop_long(void *arg)
+{
+    edge_unpin(((struct long_call *)arg)->g);
+}
+
+static void serve_long(struct edge *e, struct net_req *rq, void *arg, unsigned reader)
+{
+    struct long_call c = *(struct long_call *)arg; /* the arena goes with the answer */
+    (void)reader;
+    serve_new(e, rq, c.p, c.base, true);
+    edge_unpin(c.g);
+}
+
+/* Takes over the pin. */
+static void serve_json(struct edge *e, struct net_req *rq, struct edge_generation *g, struct edge_pack *p,
+                       const char *base)
+{
+    struct edge_document d;
+    struct long_call *later = NULL;
+    bool known = known_document(e, p, base, &d);
+    if (!known && edge_about_bytes(&p->about) > INLINE_MAX)
+        later = arena_zalloc(net_req_arena(rq), sizeof *later);
+    if (later) {
+        later->g = g;
+        later->p = p;
+        snprintf(later->base, sizeof later->base, "%s", base);
+        edge_defer(e, rq, serve_long, drop_long, later);
+        return;
+    }
+    if (known)
+        serve_document(e, rq, p, &d, false);
+    else
+        serve_new(e, rq, p, base, false);
+    edge_unpin(g);
 }
 
 void edge_get_tilejson(struct net_req *rq, void *ctx)
@@ -160,9 +204,11 @@ void edge_get_tilejson(struct net_req *rq, void *ctx)
     }
     struct edge_generation *g = edge_pin(e);
     struct edge_pack *p = edge_pack_for(e, rq, g, str_of(name.p, name.n - 5));
-    if (p && p->kind == EDGE_PACK_DIR)
+    if (p && p->kind != EDGE_PACK_DIR) {
+        serve_json(e, rq, g, p, base);
+        return;
+    }
+    if (p)
         edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE, "a directory pack has no tiles");
-    else if (p)
-        serve_json(e, rq, p, base);
     edge_unpin(g);
 }

@@ -55,6 +55,8 @@ static uint64_t seal_some(struct verifier *v)
     uint64_t bytes = 0;
     enum err err = edge_seal_step(&v->seal, &bytes);
     if (err != ERR_OK && err != ERR_EMPTY) {
+        if (err == ERR_CORRUPT) /* it would be mounted, and found so, again and again */
+            atomic_store(&p->damaged, true);
         edge_file_set_changed(p->file);
         obs_log(svc_log(v->e->svc), OBS_WARN, "pack_unreadable", OBS_STR("pack", (const char *)p->name),
                 OBS_ERR(err), OBS_END);
