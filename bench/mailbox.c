@@ -230,15 +230,17 @@ int main(int argc, char **argv)
                                                .n_addrs = 1,
                                                .conns = nats_conns,
                                                .inflight = m->window ? batch : 1,
+                                               .awake = true,
                                                .ms = (int64_t)(atof(argv[3]) * 1000)},
                       &r) != ERR_OK) {
         fprintf(stderr, "nobody there\n");
         return 1;
     }
     printf("{\"mode\":\"%s\",\"per_s\":%.1f,\"done\":%llu,\"errors\":%llu,\"p50_ms\":%.3f,\"p99_ms\":%.3f,"
-           "\"p999_ms\":%.3f}\n",
+           "\"p999_ms\":%.3f,\"seconds\":%.3f,\"idle_s\":%.3f}\n",
            m->name, (double)r.done / r.seconds, (unsigned long long)r.done,
            (unsigned long long)(r.failed + r.cut), load_times_ms(&r.times, 0.5),
-           load_times_ms(&r.times, 0.99), load_times_ms(&r.times, 0.999));
+           load_times_ms(&r.times, 0.99), load_times_ms(&r.times, 0.999), r.seconds,
+           (double)r.idle_ns / 1e9);
     return 0;
 }

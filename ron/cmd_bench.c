@@ -154,11 +154,11 @@ static void json_load(const char *things, const struct load_mill_result *r, cons
     json_times(&r->times);
     printf(",\"errors\":%llu,\"first_error\":%d,\"unanswered\":%llu,\"again\":%llu,\"cut\":%llu,\"moved\":%"
            "llu,"
-           "\"longest_gap_ms\":%.1f,\"longest_silence_ms\":%.1f,\"cpu_s\":%.2f",
+           "\"longest_gap_ms\":%.1f,\"longest_silence_ms\":%.1f,\"cpu_s\":%.2f,\"idle_s\":%.3f",
            (unsigned long long)r->failed, c->status, (unsigned long long)r->unanswered,
            (unsigned long long)r->again, (unsigned long long)r->cut, (unsigned long long)r->moved,
            (double)r->longest_gap_ns / 1e6, (double)r->longest_silence_ns / 1e6,
-           (double)clock() / CLOCKS_PER_SEC);
+           (double)clock() / CLOCKS_PER_SEC, (double)r->idle_ns / 1e9);
 }
 
 static int outcome(struct cmd_ctx *ctx, const struct load_mill_result *r, const struct load_complaint *c,
@@ -427,6 +427,8 @@ static const struct cmd_flag mailbox_flags[] = {
     {"messages", CMD_VALUE, "N", "end after so many"},
     {"rate", CMD_VALUE, "N",
      "with --mode send over HTTP: requests a second, whatever comes back; default: as fast as it answers"},
+    {"awake", CMD_SWITCH, NULL,
+     "never sleep between answers: waking this program would cost the mailbox; takes a core"},
     {"no-check", CMD_SWITCH, NULL, "keep no record of what was acknowledged"},
     {"progress", CMD_SWITCH, NULL, "a line every second also when nobody looks"},
     {NULL, CMD_SWITCH, NULL, NULL},
@@ -496,6 +498,7 @@ static int run_mailbox(struct cmd_ctx *ctx, int argc, char **argv)
         .batch = (unsigned)cmd_flag_int(ctx, "batch", 1, 1, 64),
         .check = mode == LOAD_MAILBOX_CYCLE && !cmd_switch(ctx, "no-check"),
         .rate = (double)cmd_flag_int(ctx, "rate", 0, 0, 10000000),
+        .awake = cmd_switch(ctx, "awake"),
         .ms = cmd_flag_int(ctx, "seconds", 10, 1, SECONDS_MAX) * 1000,
         .count = (uint64_t)cmd_flag_int(ctx, "messages", 0, 0, INT64_MAX),
         .timeout_ms = cmd_flag_int(ctx, "timeout", 2000, 10, 600000),
@@ -508,6 +511,8 @@ static int run_mailbox(struct cmd_ctx *ctx, int argc, char **argv)
         status = cmd_fail(ctx, CMD_USAGE, "over OAP it only sends: --mode send");
     if (status == CMD_OK && s.rate > 0 && (t.addrs[0].oap || mode != LOAD_MAILBOX_SEND))
         status = cmd_fail(ctx, CMD_USAGE, "--rate is for sending over HTTP: --mode send");
+    if (status == CMD_OK && s.rate > 0 && s.awake)
+        status = cmd_fail(ctx, CMD_USAGE, "at a --rate it sleeps until the next is due: not --awake");
     if (status == CMD_OK && !t.addrs[0].oap && s.batch > 1)
         status =
             cmd_fail(ctx, CMD_USAGE, "--batch is for sending over OAP: --mode send --urls oap://host:port");

@@ -285,6 +285,7 @@ static enum err mill(struct load *l, struct load_mill_result *out)
                                                   .conns = s->conns,
                                                   .inflight = s->inflight,
                                                   .rate = l->last_look ? 0 : s->rate,
+                                                  .awake = s->awake,
                                                   .ms = l->last_look ? VISIBILITY_MS : s->ms,
                                                   .count_max = l->last_look ? 0 : s->count,
                                                   .timeout_ms = s->timeout_ms,

@@ -30,6 +30,7 @@ struct load_mailbox_spec {
     bool check; /* cycle only */
     double
         rate; /* sends a second, whatever comes back; 0: as fast as it answers. A 429 is then an answer, not a reason to ask again */
+    bool awake; /* see the mill */
     int64_t ms;
     uint64_t count; /* messages; 0: as many as fit into the time */
     int64_t timeout_ms, patience_ms;

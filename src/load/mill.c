@@ -441,7 +441,7 @@ static int64_t sleep_ns(const struct mill *m)
         return ms_ns;
     if (m->spec->rate > 0 && may_begin(m) && m->n_waiting + m->n_spent < m->n_slots)
         return m->due_ns > m->now_ns ? m->due_ns - m->now_ns : 0;
-    return 20 * ms_ns;
+    return m->spec->awake && m->spec->rate <= 0 ? 0 : 20 * ms_ns;
 }
 
 /* How long this thread was able to run and did not, since it began. */
@@ -462,7 +462,10 @@ static void turn(struct mill *m)
     int64_t rest_ns = sleep_ns(m);
     struct timespec rest = {rest_ns / second_ns, rest_ns % second_ns};
     int n = epoll_pwait2(m->epoll, events, EVENTS, &rest, NULL);
-    m->now_ns = load_now_ns();
+    int64_t now_ns = load_now_ns();
+    if (n == 0 && !m->ending)
+        m->r->idle_ns += now_ns - m->now_ns;
+    m->now_ns = now_ns;
     m->stood_ns = stood_ns(m);
     for (int i = 0; i < n; i++)
         happened(m, events[i].data.ptr, events[i].events);

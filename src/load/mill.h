@@ -5,6 +5,7 @@
  *   connection   goes to the address that all use at the moment; one that is cut, silent for timeout_ms, or told to go elsewhere is
  *                opened again, at the next address if nobody has turned there yet
  *   rate 0       closed loop: a slot asks again when it is answered
+ *   awake        between answers it looks again and never sleeps: whoever sends to a sleeper pays for waking it, and is what is measured
  *   rate r       open loop: r requests a second are due whatever comes back; one that finds no free slot waits, and its wait counts
  *
  * It ends when `ms` are over, when `count_max` things were asked for, or when the wire has nothing more to ask; then what is under
@@ -67,6 +68,7 @@ struct load_mill_spec {
     size_t n_addrs, first_addr;
     unsigned conns, inflight;
     double rate;
+    bool awake; /* closed loop: looks again instead of sleeping, on a core of its own */
     int64_t ms;
     uint64_t count_max;              /* 0: no bound but the time */
     int64_t timeout_ms, patience_ms; /* 0: 10 s each */
@@ -83,6 +85,7 @@ struct load_mill_result {
     uint64_t moved; /* how often another address answered than the time before */
     uint64_t unanswered;
     size_t last_addr;           /* who answered last */
+    int64_t idle_ns;            /* awake: in how much of `seconds` nothing had come */
     int64_t longest_gap_ns;     /* longest time without an answer that counts */
     int64_t longest_silence_ns; /* the same less what we stood in line for a core; 0 without a rate */
     struct load_times times;
