@@ -165,7 +165,13 @@ struct mailbox_topic_info {
     struct uuid chain_id;
     struct sha256 chain;
     uint32_t topic_id;
-    uint8_t policy;
+    struct { /* of the rules in force when the worker looked: those are its own */
+        char class_name[MAILBOX_CLASS_NAME_MAX];
+        uint64_t t_replay_ms;
+        uint32_t default_visibility_ms;
+        uint8_t max_attempts;
+        bool ordered;
+    } policy;
 };
 
 struct mailbox_topics_query {

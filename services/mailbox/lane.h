@@ -33,7 +33,8 @@ struct mailbox_keeping {
     uint32_t scrubbed;   /* last segment the scrub read */
     uint32_t segment_seen;
     int64_t segment_since_ms, scrub_at_ns;
-    bool looked; /* at the files there are, when the shard came for the incarnation-th time */
+    int64_t scrub_ended_ns; /* the last round; 0 = there was none, or one is under way */
+    bool looked;            /* at the files there are, when the shard came for the incarnation-th time */
     unsigned incarnation;
     bool spareless; /* no spare segment and none to be had: said once, not every time it is tried */
 };

@@ -80,7 +80,7 @@ struct mailbox {
     _Atomic uint64_t leases;
     atomic_uint parked, streams;
     atomic_bool draining;
-    _Atomic int64_t scanner_woke_ns;
+    _Atomic int64_t scanner_by_ns; /* it will have woken again by then */
     _Atomic int64_t
         crowded_since_ns; /* the exporter's: since when some shard's queue is nearly full; 0 = none is */
     _Atomic uint64_t stalled_said; /* the exporter's: shards whose stall has been logged, a bit each */

@@ -278,8 +278,7 @@ static void readiness(struct svc *s, void *state)
     obs_health_set(h, mb->cause_saturated, !crowded_for_long(mb, calm));
     if (mb->replica)
         obs_health_set(h, mb->cause_replica, mailbox_replica_in_touch(mb));
-    obs_health_set(h, mb->cause_scanner,
-                   clock_mono_ns(mb->clock) - atomic_load(&mb->scanner_woke_ns) < 2000000000);
+    obs_health_set(h, mb->cause_scanner, clock_mono_ns(mb->clock) < atomic_load(&mb->scanner_by_ns));
 }
 
 static void readiness_members(void *state, struct buf *out)

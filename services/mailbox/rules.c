@@ -90,8 +90,8 @@ enum err mailbox_rules_make(const struct mailbox_config *cfg, uint16_t shards, s
                             char why[200])
 {
     memset(out, 0, sizeof *out);
-    out->index_max = mailbox_index_max(cfg) / shards + 1;
-    out->max_topics = (uint32_t)(cfg->max_topics / shards + 1);
+    out->index_max = (mailbox_index_max(cfg) + shards - 1) / shards;
+    out->max_topics = (uint32_t)((cfg->max_topics + shards - 1) / shards);
     out->backoff_base_ms = (uint64_t)cfg->backoff_base;
     out->backoff_max_ms = (uint64_t)cfg->backoff_max;
     out->retention_ready_ms = (uint64_t)cfg->retention_ready;

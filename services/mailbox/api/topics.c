@@ -8,9 +8,8 @@
 
 enum { BODY_MAX = 4 << 20 };
 
-static void put_topic(struct json_w *w, struct mailbox *mb, const struct mailbox_topic_info *t)
+static void put_topic(struct json_w *w, const struct mailbox_topic_info *t)
 {
-    const struct mailbox_policy *p = &mb->lanes[t->shard].rules.policies.p[t->policy];
     json_obj_begin(w);
     json_put_str(w, "topic", str_of(t->name, t->name_len));
     json_put_u64(w, "shard", t->shard);
@@ -38,14 +37,14 @@ static void put_topic(struct json_w *w, struct mailbox *mb, const struct mailbox
     json_obj_end(w);
     json_key(w, "policy");
     json_obj_begin(w);
-    json_put_cstr(w, "class", p->class_name);
-    if (p->t_replay_ms == MAILBOX_UNLIMITED)
+    json_put_cstr(w, "class", t->policy.class_name);
+    if (t->policy.t_replay_ms == MAILBOX_UNLIMITED)
         json_put_cstr(w, "t_replay", "unlimited");
     else
-        json_put_u64(w, "t_replay_ms", p->t_replay_ms);
-    json_put_u64(w, "max_attempts", p->max_attempts);
-    json_put_bool(w, "ordered", p->ordered);
-    json_put_u64(w, "default_visibility_ms", p->default_visibility_ms);
+        json_put_u64(w, "t_replay_ms", t->policy.t_replay_ms);
+    json_put_u64(w, "max_attempts", t->policy.max_attempts);
+    json_put_bool(w, "ordered", t->policy.ordered);
+    json_put_u64(w, "default_visibility_ms", t->policy.default_visibility_ms);
     json_obj_end(w);
     json_obj_end(w);
 }
@@ -70,7 +69,7 @@ static void finish_one(struct mailbox_call *c)
     }
     buf_init(&b, BODY_MAX);
     json_w_init(&w, &b);
-    put_topic(&w, c->mb, &q->got[0]);
+    put_topic(&w, &q->got[0]);
     free_queries(c);
     mailbox_call_reply(c, 200, buf_bytes(&b));
     buf_fini(&b);
@@ -173,7 +172,7 @@ static void finish_list(struct mailbox_call *c)
                 json_put_str(&w, "next", str_of(last->name, last->name_len));
             break;
         }
-        put_topic(&w, c->mb, best);
+        put_topic(&w, best);
         last = best;
         at[from]++;
         n++;

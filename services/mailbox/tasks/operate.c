@@ -127,7 +127,12 @@ static void fill_topic(struct mailbox_lane *l, struct mailbox_now now, struct ma
     o->chain_id = t->chain_id;
     o->chain = t->chain;
     o->topic_id = t->id;
-    o->policy = t->policy;
+    const struct mailbox_policy *p = mailbox_shard_policy(s, t);
+    memcpy(o->policy.class_name, p->class_name, sizeof o->policy.class_name);
+    o->policy.t_replay_ms = p->t_replay_ms;
+    o->policy.default_visibility_ms = p->default_visibility_ms;
+    o->policy.max_attempts = p->max_attempts;
+    o->policy.ordered = p->ordered;
 }
 
 static void list_topics(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_topics_query *q)

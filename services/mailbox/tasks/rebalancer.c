@@ -342,11 +342,12 @@ static void scrub(struct mailbox *mb, struct mailbox_lane *l, struct rt_task *se
         first = k->oldest_idx;
     if (!s.rate || first == active || now < k->scrub_at_ns)
         return;
+    if (k->scrub_ended_ns && now - k->scrub_ended_ns < mailbox_config(mb)->storage_scrub_every * 1000000)
+        return;
     if (next < first || next >= active)
         next = first;
-    if (next + 1 == active) /* the last of a round: rest before the next */
-        k->scrub_at_ns = now + mailbox_config(mb)->storage_scrub_every * 1000000;
-    else if (atomic_load(&l->sealed_every_ms) < BUSY_SEGMENT_MS)
+    k->scrub_ended_ns = next + 1 == active ? now : 0; /* the last of a round: rest before the next */
+    if (!k->scrub_ended_ns && atomic_load(&l->sealed_every_ms) < BUSY_SEGMENT_MS)
         k->scrub_at_ns = now + INT64_C(60000000000);
     bool stripped = next < oldest->segment_no;
     if (next <= k->indexed_to && index_is_good(mb, l, next, stripped, &bytes))

@@ -80,6 +80,15 @@ static enum err doze(struct mailbox *mb, struct rt_task *self, uint64_t noted, i
     return rt_task_sleep(self, in_us(*want_us - now_us));
 }
 
+/* Two seconds after it woke, or one after it wanted to, it is missed: scanner.max_wake may be longer than the two. */
+static void promise(struct mailbox *mb, int64_t now_us, int64_t want_us)
+{
+    int64_t by_us = now_us + 2000000;
+    if (by_us < want_us + 1000000)
+        by_us = want_us + 1000000;
+    atomic_store(&mb->scanner_by_ns, by_us * 1000);
+}
+
 enum err mailbox_scanner_run(struct rt_task *self, void *arg)
 {
     struct mailbox *mb = arg;
@@ -97,11 +106,11 @@ enum err mailbox_scanner_run(struct rt_task *self, void *arg)
         if (sleep_ms < cfg->scanner_min_wake)
             sleep_ms = cfg->scanner_min_wake;
         int64_t want = now + sleep_ms * 1000;
-        atomic_store(&mb->scanner_woke_ns, clock_mono_ns(mb->clock));
+        promise(mb, now, want);
         if (doze(mb, self, noted, now, now + cfg->scanner_min_wake * 1000, &want) != ERR_OK)
             break;
         int64_t woke = clock_mono_ns(mb->clock) / 1000;
-        atomic_store(&mb->scanner_woke_ns, woke * 1000);
+        promise(mb, woke, woke);
         obs_hist_observe(obs_hist(mb->m[MAILBOX_M_scanner_jitter]),
                          woke > want ? (double)(woke - want) / 1000 : 0);
         if (scan(mb, self, woke, &rng) != ERR_OK)

@@ -146,14 +146,20 @@ static void rig_open(struct rig *r, bool gated_disk, const char *const *flags, s
 }
 
 RT_BLOCKS
-static void rig_close(struct rig *r)
+static void rig_drained_close(struct rig *r)
 {
-    assert_int_equal(svc_drain(r->s), 0);
     svc_close(r->s);
     if (r->disk)
         store_disk_destroy(r->disk);
     svc_data_close(r->data);
     buf_fini(&r->token);
+}
+
+RT_BLOCKS
+static void rig_close(struct rig *r)
+{
+    assert_int_equal(svc_drain(r->s), 0);
+    rig_drained_close(r);
 }
 
 static void request(struct rig *r, const char *path, const char *body, char *out, size_t cap)
@@ -685,6 +691,30 @@ static void memory_for_many_shards_is_divided_so_that_none_stays_full(void **sta
     fill_and_empty(flags, sizeof flags / sizeof *flags, INT64_C(16) << 20);
 }
 
+/* How a round is divided shows in nothing that can be asked for; the workers have it when they have ended. */
+RT_BLOCKS
+static void a_reload_of_fair_quantum_reaches_every_worker(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2", "uds=", "http.threads=1"};
+    struct rig r;
+    struct buf diff;
+    char why[32];
+    rig_open(&r, false, flags, sizeof flags / sizeof *flags);
+    struct mailbox *mb = svc_state(r.s);
+    assert_int_equal(setenv("RON_MAILBOX_FAIR_QUANTUM", "3KiB", 1), 0);
+    buf_init(&diff, 1 << 16);
+    assert_int_equal(svc_reload(r.s, &diff), ERR_OK);
+    buf_fini(&diff);
+    assert_int_equal(unsetenv("RON_MAILBOX_FAIR_QUANTUM"), 0);
+    for (int shard = 0; shard < 2; shard++)
+        assert_int_equal(try_send(&r, shard, "after", why), 200); /* worked on under the new rules */
+    assert_int_equal(svc_drain(r.s), 0);
+    for (int shard = 0; shard < 2; shard++)
+        assert_int_equal(mb->lanes[shard].fair.quantum, 3 << 10);
+    rig_drained_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -697,6 +727,7 @@ int main(void)
         cmocka_unit_test(settlements_that_must_be_written_wait_for_the_next_segment),
         cmocka_unit_test(memory_without_files_is_bounded_and_room_comes_back_by_itself),
         cmocka_unit_test(memory_for_many_shards_is_divided_so_that_none_stays_full),
+        cmocka_unit_test(a_reload_of_fair_quantum_reaches_every_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
