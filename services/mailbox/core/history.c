@@ -53,6 +53,18 @@ bool mailbox_history_add(struct mailbox_history *h, uint32_t entry, const struct
     return true;
 }
 
+bool mailbox_history_begin_cut(struct mailbox_history *h, uint32_t entry)
+{
+    struct mailbox_failures *f = calloc(1, sizeof *f);
+    bool kept =
+        f && map64_count(&h->of) < MAILBOX_HISTORY_MESSAGES && map64_add(&h->of, entry, f) == ERR_OK;
+    if (kept)
+        f->truncated = true;
+    else
+        free(f);
+    return kept;
+}
+
 const struct mailbox_failures *mailbox_history_get(const struct mailbox_history *h, uint32_t entry)
 {
     return map64_get(&h->of, entry);

@@ -37,6 +37,8 @@ NODISCARD enum err mailbox_history_init(struct mailbox_history *h);
 void mailbox_history_fini(struct mailbox_history *h);
 bool mailbox_history_add(struct mailbox_history *h, uint32_t entry,
                          const struct mailbox_failure *f); /* false: no room */
+/* An entry without causes whose first ones are known to be gone. false: no room */
+bool mailbox_history_begin_cut(struct mailbox_history *h, uint32_t entry);
 const struct mailbox_failures *mailbox_history_get(const struct mailbox_history *h,
                                                    uint32_t entry); /* NULL = none */
 void mailbox_history_drop(struct mailbox_history *h, uint32_t entry);

@@ -63,8 +63,13 @@ static void put_copy(struct mailbox_shard *to, uint32_t topic_id, const struct m
     const struct mailbox_entry *e = ENTRY(s, i);
     if (e->state != MAILBOX_DONE) {
         bool told = body->enq.not_before_ms || e->attempt > e->tries;
-        struct mailbox_rec_move m = {e->attempt, e->tries, (uint8_t)e->state,
-                                     (e->flags & MAILBOX_F_LATE) && !told, mailbox_shard_due_wall_ms(s, i)};
+        const struct mailbox_failures *h = mailbox_history_get(&s->history, i);
+        struct mailbox_rec_move m = {.attempt = e->attempt,
+                                     .tries = e->tries,
+                                     .state = (uint8_t)e->state,
+                                     .late = (e->flags & MAILBOX_F_LATE) && !told,
+                                     .due_ms = mailbox_shard_due_wall_ms(s, i),
+                                     .cut = h && h->truncated};
         mailbox_shard__wrote(to, mailbox_rec_put_move(&to->group, topic_id, &m, &body->enq), true);
         return;
     }

@@ -148,9 +148,12 @@ enum err mailbox_rec_put_enq(struct mailbox_rec_w *w, uint32_t topic_id, const s
     return ERR_OK;
 }
 
+enum { MOVE_LATE = 1, MOVE_CUT = 2 };
+
 struct mailbox_rec_move mailbox_rec_move_at(const uint8_t *b)
 {
-    return (struct mailbox_rec_move){le16_get(b), b[2], b[3], b[4] & 1, le64_get(b + 8)};
+    return (struct mailbox_rec_move){le16_get(b),     b[2],           b[3], b[4] & MOVE_LATE,
+                                     le64_get(b + 8), b[4] & MOVE_CUT};
 }
 
 enum err mailbox_rec_put_move(struct mailbox_rec_w *w, uint32_t topic_id, const struct mailbox_rec_move *m,
@@ -162,7 +165,7 @@ enum err mailbox_rec_put_move(struct mailbox_rec_w *w, uint32_t topic_id, const 
     le16_put(b, m->attempt);
     b[2] = m->tries;
     b[3] = m->state;
-    le32_put(b + 4, m->late);
+    le32_put(b + 4, (m->late ? MOVE_LATE : 0u) | (m->cut ? MOVE_CUT : 0u));
     le64_put(b + 8, m->due_ms);
     put_enq_body(b + MAILBOX_MOVE_STATE, e);
     return ERR_OK;

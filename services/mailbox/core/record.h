@@ -74,6 +74,7 @@ struct mailbox_rec_move {
     uint8_t tries, state; /* enum mailbox_state */
     bool late;            /* MAILBOX_F_LATE, when not_before and the attempts do not tell */
     uint64_t due_ms;
+    bool cut; /* there were more causes than the FAILs behind it tell */
 };
 
 struct mailbox_rec_fail {

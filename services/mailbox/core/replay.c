@@ -178,6 +178,8 @@ enum err mailbox_replay_move(struct mailbox_shard *s, const struct mailbox_repla
         mailbox_history_drop(&s->history, i);
         e->flags &= (uint8_t)~MAILBOX_F_HISTORY & 31;
     }
+    if (m->cut && mailbox_history_begin_cut(&s->history, i))
+        e->flags = (e->flags | MAILBOX_F_HISTORY) & 31;
     e->topic_seq = q->topic_seq & MAILBOX_SEQ_MAX;
     e->attempt = m->attempt;
     e->tries = m->tries;

@@ -289,7 +289,7 @@ static void every_record_kind_reads_back_as_written(void **state)
                                 .idem_key = STR("k"),
                                 .attrs = bytes_of(attrs, 4),
                                 .payload = bytes_of("xyz", 3)};
-    struct mailbox_rec_move m = {9, 2, 4, true, 77};
+    struct mailbox_rec_move m = {.attempt = 9, .tries = 2, .state = 4, .late = true, .due_ms = 77};
     struct mailbox_rec_fail f = {.msg_id = b,
                                  .at_ms = 8,
                                  .not_before_ms = 9,
