@@ -145,7 +145,7 @@ static bool owned(const struct mailbox_lane *l, const struct mailbox_job *j)
     return true;
 }
 
-static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j)
+static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j) RT_BLOCKS
 {
     uint32_t share =
         (uint32_t)(mailbox_config(l->mb)->shard_capacity * mailbox_config(l->mb)->topic_share / 100);
@@ -159,10 +159,10 @@ static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mail
     case MAILBOX_JOB_ACK:
     case MAILBOX_JOB_NACK:
     case MAILBOX_JOB_EXTEND:
+        if (l->shard.group.n > MAILBOX_GROUP_BYTES && mailbox_log_has_room(&l->log))
+            mailbox_worker__commit(l, now, true); /* a thousand items with reasons, several times */
         if (l->shard.group.n > MAILBOX_GROUP_BYTES) {
-            mailbox_worker__refuse(
-                j, ERR_UNAVAILABLE,
-                MAILBOX_WHY_DISK_FULL); /* only a full disk lets the group grow this far */
+            mailbox_worker__refuse(j, ERR_UNAVAILABLE, MAILBOX_WHY_DISK_FULL);
             return;
         }
         if (l->mb->settles_flushed &&
