@@ -86,8 +86,8 @@ static enum err write_index(struct ledger *l, const struct ledger_gen *g,
         ledger_checkpoint__ends(bytes, f.bytes, INDEX_RUN_FOOTER, &f.sha256);
         char path[STORE_PATH_MAX];
         ledger_checkpoint__path(l, path, &ledger_checkpoint__index, f.number);
-        err = ledger_checkpoint__write_run(l, path, bytes, f.bytes);
         *out = f;
+        err = ledger_checkpoint__write_run(l, path, bytes, f.bytes);
     }
     free(items);
     free(bytes);
@@ -171,8 +171,8 @@ static enum err write_state(struct ledger *l, const struct ledger_gen_log *log, 
         ledger_checkpoint__ends(b.p, b.n, STATE_RUN_FOOTER, &f.sha256);
         char path[STORE_PATH_MAX];
         ledger_checkpoint__path(l, path, &ledger_checkpoint__state, f.number);
-        err = ledger_checkpoint__write_run(l, path, b.p, b.n);
         *out = f;
+        err = ledger_checkpoint__write_run(l, path, b.p, b.n);
     }
     buf_fini(&b);
     return err;
@@ -215,6 +215,15 @@ static enum err end_of_group(struct ledger *l, const struct ledger_group_row *g,
     return err;
 }
 
+/* Every attempt has numbers of its own: what one left on a full disk would be the room that the next one needs. */
+static void unwrite(struct ledger *l, const struct checkpoint_name *kind, uint32_t number) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX];
+    ledger_checkpoint__path(l, path, kind, number);
+    if (number != 0)
+        ledger_checkpoint__unwrite(l, path);
+}
+
 /* The generation's columns and runs, and the step that puts a run in its place. */
 static enum err write_runs(struct ledger *l, struct ledger_gen_log *log, uint64_t entries,
                            uint64_t groups) RT_BLOCKS
@@ -236,8 +245,11 @@ static enum err write_runs(struct ledger *l, struct ledger_gen_log *log, uint64_
     }
     if (err == ERR_OK)
         err = ledger_index_replace(&l->index, log->gen, NULL, 0, run);
-    if (err != ERR_OK)
+    if (err != ERR_OK) {
+        unwrite(l, &ledger_checkpoint__index, index.number);
+        unwrite(l, &ledger_checkpoint__state, state.number);
         return err;
+    }
     CHECK(runs->n_index < CHECKPOINT_RUNS_MAX && runs->n_state < CHECKPOINT_RUNS_MAX);
     runs->index[runs->n_index++] = index;
     runs->state[runs->n_state++] = state;

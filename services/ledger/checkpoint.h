@@ -45,6 +45,9 @@ struct ledger_reread {
 };
 /* Reads the index runs again. ERR_CORRUPT: one is wrong; it was put aside, and the ledger is in safe mode. ERR_CANCELED: stopped. */
 NODISCARD enum err ledger_checkpoint_reread(struct ledger *l, struct ledger_reread pace) RT_BLOCKS;
+/* A derived file turned out to be wrong: writing ends, it is put aside (.bad), the next start makes it anew. ERR_CORRUPT always. */
+NODISCARD enum err ledger_checkpoint_rotten(struct ledger *l, const char *file, uint64_t at,
+                                            const char *why) RT_BLOCKS;
 void ledger_checkpoint_merge_drop(
     struct ledger *l) RT_BLOCKS; /* what is under way, if anything; before closing */
 

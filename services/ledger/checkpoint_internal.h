@@ -89,6 +89,8 @@ void ledger_checkpoint__out_front(struct checkpoint_out *out, const void *p, siz
 NODISCARD enum err ledger_checkpoint__out_close(struct checkpoint_out *out, const char *path) RT_BLOCKS;
 void ledger_checkpoint__out_drop(
     struct checkpoint_out *out) RT_BLOCKS; /* the file stays as it is; again is fine */
+/* What could not be written whole, or is not needed after all. */
+void ledger_checkpoint__unwrite(struct ledger *l, const char *path) RT_BLOCKS;
 NODISCARD enum err ledger_checkpoint__write_run(struct ledger *l, const char *path, const void *p,
                                                 size_t n) RT_BLOCKS;
 

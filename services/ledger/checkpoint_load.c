@@ -113,6 +113,12 @@ static enum err load_manifest(struct ledger *l, const struct checkpoint_manifest
         err = load_state(l, runs);
     if (err == ERR_OK)
         err = ledger_columns_open(l, man->entries, man->group_no);
+    struct ledger_group_row last;
+    if (err == ERR_OK)
+        err = ledger_column_get(&l->groups, man->group_no - 1, &last);
+    if (err == ERR_OK && (last.group_no != man->group_no || last.last_seq != man->entries ||
+                          last.ledger_ms != man->ledger_ms || !sha256_eq(&last.root, &man->root)))
+        err = ERR_CORRUPT;
     struct ledger_node_source nodes = ledger_nodes(l);
     if (err == ERR_OK)
         err = ledger_merkle_frontier(&nodes, man->entries, &l->frontier);

@@ -482,7 +482,12 @@ enum err ledger_checkpoint_merge(struct ledger *l, bool *out_more)
     struct checkpoint_merging **place = place_of(runs, index, tier);
     enum err err = *place == NULL ? begin(l, index, tier) : slice(l, place);
     if (err != ERR_OK) {
-        merging_free(place); /* what was written is swept with the next manifest */
+        char path[STORE_PATH_MAX] = "";
+        if (*place != NULL)
+            memcpy(path, (*place)->path, sizeof path);
+        merging_free(place);
+        if (path[0] != 0) /* the next manifest would sweep it, but may not come while it takes the room */
+            ledger_checkpoint__unwrite(l, path);
         return err;
     }
     runs->owed -= runs->owed > 0;

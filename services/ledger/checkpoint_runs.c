@@ -142,6 +142,13 @@ enum err ledger_checkpoint__out_close(struct checkpoint_out *out, const char *pa
     return out->err == ERR_OK ? store_disk_sync_dir(out->l->deps.disk, dir) : out->err;
 }
 
+void ledger_checkpoint__unwrite(struct ledger *l, const char *path)
+{
+    enum err err = store_disk_unlink(l->deps.disk, path);
+    if (err != ERR_OK && err != ERR_NOT_FOUND)
+        obs_log(l->deps.log, OBS_WARN, "checkpoint_leftover", OBS_STR("path", path), OBS_ERR(err), OBS_END);
+}
+
 enum err ledger_checkpoint__write_run(struct ledger *l, const char *path, const void *p, size_t n)
 {
     struct checkpoint_out out;

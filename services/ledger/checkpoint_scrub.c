@@ -1,5 +1,5 @@
 /*
- * Index runs read again in peace.
+ * Index runs read again in peace, and what happens to a derived file that turns out to be wrong.
  *
  * Opening compares their ends only, and a look-up believes what it finds: a record that rotted would hide a key, and with it that a unit
  * has been here before. So now and then every byte is compared with its checksum. A run that is wrong ends writing and is put aside: the
@@ -56,20 +56,26 @@ static enum err file_check(struct store_file *f, uint8_t *piece, struct ledger_r
     return err;
 }
 
-static void put_aside(struct ledger *l, const char *path, uint32_t number, uint64_t at) RT_BLOCKS
+/* Whoever comes first: readers, keeper and checkpointer may all meet the same. */
+enum err ledger_checkpoint_rotten(struct ledger *l, const char *file, uint64_t at, const char *why)
 {
-    char aside[STORE_PATH_MAX + 8], dir[STORE_PATH_MAX];
+    char path[STORE_PATH_MAX], aside[STORE_PATH_MAX + 8], dir[STORE_PATH_MAX];
+    if (atomic_exchange(&l->derived_damaged, true))
+        return ERR_CORRUPT;
+    snprintf(l->bad_file, sizeof l->bad_file, "%s", file);
+    l->bad_offset = at;
+    snprintf(l->bad_reason, sizeof l->bad_reason, "%s", why);
+    ledger_enter_safe_mode(l, CAUSE_SCRUB, l->bad_file);
+    if (l->set.amnesia)
+        return ERR_CORRUPT;
+    store_path_join(path, l->set.dir, file);
     snprintf(aside, sizeof aside, "%s.bad", path);
     enum err err = store_disk_rename(l->deps.disk, path, aside);
     if (err == ERR_OK && store_path_dir(path, dir))
         err = store_disk_sync_dir(l->deps.disk, dir);
     if (err != ERR_OK)
-        obs_log(l->deps.log, OBS_WARN, "index_put_aside", OBS_U64("run", number), OBS_ERR(err), OBS_END);
-    ledger_checkpoint__name(l->bad_file, &ledger_checkpoint__index, number);
-    l->bad_offset = at;
-    snprintf(l->bad_reason, sizeof l->bad_reason, "does not match its checksum");
-    atomic_store(&l->index_damaged, true);
-    ledger_enter_safe_mode(l, CAUSE_SCRUB, l->bad_file);
+        obs_log(l->deps.log, OBS_WARN, "put_aside", OBS_STR("file", file), OBS_ERR(err), OBS_END);
+    return ERR_CORRUPT;
 }
 
 /* The numbers alone: a view that is held keeps whole generations in memory. */
@@ -102,8 +108,11 @@ enum err ledger_checkpoint_reread(struct ledger *l, struct ledger_reread pace)
             break;
         err = file_check(f, piece, pace, &at);
         store_file_close(f);
-        if (err == ERR_CORRUPT)
-            put_aside(l, path, numbers[i], at);
+        if (err == ERR_CORRUPT) {
+            char name[64];
+            ledger_checkpoint__name(name, &ledger_checkpoint__index, numbers[i]);
+            err = ledger_checkpoint_rotten(l, name, at, "does not match its checksum");
+        }
     }
     free(piece);
     return err;

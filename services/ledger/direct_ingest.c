@@ -128,15 +128,12 @@ static void balances_out(struct ledger_job *job, const struct ledger_job_unit *u
 static void proofs_out(struct ledger_job *job, const struct ledger_job_unit *u,
                        struct ledger_result *r) RT_BLOCKS
 {
-    struct ledger_node_source nodes = ledger_nodes(job->ledger);
     struct ledger_proof_path *v = arena_array(&job->arena, u->n, sizeof *v);
     for (uint32_t i = 0; v != NULL && i < u->n; i++) {
-        struct sha256 *path = arena_alloc(&job->arena, MERKLE_PATH_MAX * sizeof *path);
-        size_t n = 0;
-        if (path == NULL ||
-            ledger_merkle_inclusion(&nodes, u->seq - 1 + i, r->tree_size, path, &n) != ERR_OK)
+        struct ledger_proven *p = arena_alloc(&job->arena, sizeof *p);
+        if (p == NULL || ledger_prove_inclusion(job->ledger, u->seq + i, r->tree_size, p) != ERR_OK)
             return;
-        v[i] = (struct ledger_proof_path){u->late->leaves[i], path, n};
+        v[i] = (struct ledger_proof_path){u->late->leaves[i], p->path, p->n};
     }
     r->proofs = v;
     r->n_proofs = v == NULL ? 0 : u->n;

@@ -330,23 +330,19 @@ void ledger_direct__roots(struct ledger_client *c, uint64_t since, uint32_t limi
 static void run_proof(struct ledger_service *s, struct ledger_read *read) RT_BLOCKS
 {
     struct direct_read *r = (struct direct_read *)read;
-    struct ledger_node_source nodes = ledger_nodes(s->l);
-    struct sha256 path[MERKLE_PATH_MAX];
+    struct ledger_proven p;
     struct arena a;
-    uint64_t head = ledger_head_seq(s->l), size = r->b == 0 ? head : r->b;
-    struct ledger_proof_reply reply = {
-        .a = ledger_direct__answered, .seq = r->a, .tree_size = size, .path = path};
+    uint64_t size = r->b == 0 ? ledger_head_seq(s->l) : r->b;
+    struct ledger_proof_reply reply = {.a = ledger_direct__answered, .seq = r->a, .tree_size = size};
     arena_init(&a, 4096, 65536);
-    enum err err = r->a == 0 || r->a > size || size > head
-                       ? ERR_NOT_FOUND
-                       : ledger_column_get(&s->l->levels[0], r->a - 1, &reply.leaf_hash);
-    if (err == ERR_OK)
-        err = ledger_merkle_inclusion(&nodes, r->a - 1, size, path, &reply.n_path);
-    if (err == ERR_OK)
-        err = ledger_merkle_root(&nodes, size, &reply.root);
-    if (err == ERR_OK)
+    enum err err = ledger_prove_inclusion(s->l, r->a, size, &p);
+    if (err == ERR_OK) {
+        reply.leaf_hash = p.leaf;
+        reply.root = p.root;
+        reply.path = p.path;
+        reply.n_path = p.n;
         reply.checkpoint = ledger_note_text(s, size, &a);
-    else
+    } else
         reply = (struct ledger_proof_reply){
             .a = ledger_direct__refused(err == ERR_NOT_FOUND ? err : ERR_UNAVAILABLE)};
     r->to.proof(r->ctx, &reply);
@@ -357,19 +353,16 @@ static void run_proof(struct ledger_service *s, struct ledger_read *read) RT_BLO
 static void run_consistency(struct ledger_service *s, struct ledger_read *read) RT_BLOCKS
 {
     struct direct_read *r = (struct direct_read *)read;
-    struct ledger_node_source nodes = ledger_nodes(s->l);
-    struct sha256 path[MERKLE_PATH_MAX];
-    uint64_t head = ledger_head_seq(s->l), to = r->b == 0 ? head : r->b;
-    struct ledger_proof_reply reply = {
-        .a = ledger_direct__answered, .seq = r->a, .tree_size = to, .path = path};
-    enum err err = r->a == 0 || r->a > to || to > head
-                       ? ERR_NOT_FOUND
-                       : ledger_merkle_consistency(&nodes, r->a, to, path, &reply.n_path);
-    if (err == ERR_OK)
-        err = ledger_merkle_root(&nodes, r->a, &reply.from_root);
-    if (err == ERR_OK)
-        err = ledger_merkle_root(&nodes, to, &reply.root);
-    if (err != ERR_OK)
+    struct ledger_proven p;
+    uint64_t to = r->b == 0 ? ledger_head_seq(s->l) : r->b;
+    struct ledger_proof_reply reply = {.a = ledger_direct__answered, .seq = r->a, .tree_size = to};
+    enum err err = ledger_prove_consistency(s->l, r->a, to, &p);
+    if (err == ERR_OK) {
+        reply.from_root = p.from_root;
+        reply.root = p.root;
+        reply.path = p.path;
+        reply.n_path = p.n;
+    } else
         reply = (struct ledger_proof_reply){
             .a = ledger_direct__refused(err == ERR_NOT_FOUND ? err : ERR_UNAVAILABLE)};
     r->to.proof(r->ctx, &reply);

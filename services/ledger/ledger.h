@@ -200,7 +200,7 @@ struct ledger {
     _Atomic uint32_t jobs_inflight;
     uint32_t begun_noted; /* segment_keeper: what BEGUN says, as far as it knows */
     char bad_file[64];
-    atomic_bool index_damaged; /* by whoever read it again; only a start gets over that */
+    atomic_bool derived_damaged; /* an index run, tree or groups rotted; only a start gets over that */
     uint64_t bad_offset, torn_bytes;
     char bad_reason[320];
 

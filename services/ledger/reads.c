@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "services/ledger/checkpoint.h"
 
 enum { FIRST_READ = 1024 };
 
@@ -51,9 +52,36 @@ static enum err damaged(struct ledger *l, const char *what)
     return ERR_CORRUPT;
 }
 
+static enum err root_of(struct ledger *l, uint64_t size, struct sha256 *out) RT_BLOCKS
+{
+    struct ledger_node_source nodes = ledger_nodes(l);
+    return ledger_merkle_root(&nodes, size, out);
+}
+
+/* A row that is still in memory is what was committed; one from the file must be what the tree says. */
+static enum err row_check(struct ledger *l, uint64_t index, const struct ledger_group_row *row) RT_BLOCKS
+{
+    struct sha256 root;
+    if (atomic_load_explicit(&l->groups.flushed, memory_order_acquire) <= index)
+        return ERR_OK;
+    bool fits = row->group_no == index + 1 && row->last_seq != 0 && row->last_seq <= ledger_head_seq(l);
+    enum err err = fits ? root_of(l, row->last_seq, &root) : ERR_OK;
+    if (err != ERR_OK)
+        return err;
+    return fits && sha256_eq(&root, &row->root)
+               ? ERR_OK
+               : ledger_checkpoint_rotten(l, "groups", index * sizeof *row, "row differs from the tree");
+}
+
 enum err ledger_group_at(struct ledger *l, uint64_t index, struct ledger_group_row *out)
 {
-    return ledger_column_get(&l->groups, index, out);
+    struct ledger_group_row row;
+    enum err err = ledger_column_get(&l->groups, index, &row);
+    if (err == ERR_OK)
+        err = row_check(l, index, &row);
+    if (err == ERR_OK)
+        *out = row;
+    return err;
 }
 
 /* Groups are numbered from 1 without gap: group g is row g-1, and last_seq rises. */
@@ -67,7 +95,7 @@ enum err ledger_group_of(struct ledger *l, uint64_t seq, struct ledger_group_row
     struct ledger_group_row row;
     while (lo < hi) {
         uint64_t mid = lo + (hi - lo) / 2;
-        enum err err = ledger_group_at(l, mid, &row);
+        enum err err = ledger_column_get(&l->groups, mid, &row);
         if (err != ERR_OK)
             return err;
         if (row.last_seq < seq)
@@ -75,13 +103,107 @@ enum err ledger_group_of(struct ledger *l, uint64_t seq, struct ledger_group_row
         else
             hi = mid;
     }
-    enum err err = ledger_group_at(l, lo, &row);
+    enum err err = lo == head.group_no ? ERR_CORRUPT : ledger_group_at(l, lo, &row);
+    struct ledger_group_row before = {0};
+    if (err == ERR_OK && lo > 0)
+        err = ledger_column_get(&l->groups, lo - 1, &before);
+    if (err == ERR_OK && (row.last_seq < seq || before.last_seq >= seq))
+        err = ERR_CORRUPT; /* a row that the search went by led it astray */
+    if (err == ERR_CORRUPT)
+        return ledger_checkpoint_rotten(l, "groups", lo * sizeof row, "rows are not in order");
     if (err != ERR_OK)
         return err;
     *out = row;
     if (out_index != NULL)
         *out_index = lo;
     return ERR_OK;
+}
+
+/* ---- proofs ---- */
+
+static enum err tree_rotten(struct ledger *l, uint64_t seq)
+{
+    return ledger_checkpoint_rotten(l, "tree/00", (seq - 1) * 32, "a proof from the tree does not hold");
+}
+
+/* The root of a size, which leads to the head's root, which is not from a file. */
+static enum err root_proven(struct ledger *l, uint64_t size, struct sha256 *out) RT_BLOCKS
+{
+    struct ledger_node_source nodes = ledger_nodes(l);
+    struct sha256 path[MERKLE_PATH_MAX];
+    struct ledger_head head;
+    size_t n = 0;
+    ledger_head_read(l, &head);
+    enum err err = root_of(l, size, out);
+    if (err == ERR_OK && size == head.seq)
+        return sha256_eq(out, &head.root) ? ERR_OK : tree_rotten(l, size);
+    if (err == ERR_OK)
+        err = ledger_merkle_consistency(&nodes, size, head.seq, path, &n);
+    if (err == ERR_OK)
+        err = ledger_merkle_verify_consistency(size, head.seq, out, &head.root, path, n);
+    return err == ERR_CORRUPT ? tree_rotten(l, size) : err;
+}
+
+enum err ledger_prove_inclusion(struct ledger *l, uint64_t seq, uint64_t size, struct ledger_proven *out)
+{
+    struct ledger_node_source nodes = ledger_nodes(l);
+    if (seq == 0 || seq > size || size > ledger_head_seq(l))
+        return ERR_NOT_FOUND;
+    enum err err = ledger_column_get(&l->levels[0], seq - 1, &out->leaf);
+    if (err == ERR_OK)
+        err = ledger_merkle_inclusion(&nodes, seq - 1, size, out->path, &out->n);
+    if (err == ERR_OK)
+        err = root_proven(l, size, &out->root);
+    if (err != ERR_OK)
+        return err;
+    err = ledger_merkle_verify_inclusion(&out->leaf, seq - 1, size, out->path, out->n, &out->root);
+    return err == ERR_CORRUPT ? tree_rotten(l, seq) : err;
+}
+
+enum err ledger_prove_consistency(struct ledger *l, uint64_t from, uint64_t to, struct ledger_proven *out)
+{
+    struct ledger_node_source nodes = ledger_nodes(l);
+    if (from == 0 || from > to || to > ledger_head_seq(l))
+        return ERR_NOT_FOUND;
+    enum err err = ledger_merkle_consistency(&nodes, from, to, out->path, &out->n);
+    if (err == ERR_OK)
+        err = root_of(l, from, &out->from_root);
+    if (err == ERR_OK)
+        err = root_proven(l, to, &out->root);
+    if (err != ERR_OK)
+        return err;
+    err = ledger_merkle_verify_consistency(from, to, &out->from_root, &out->root, out->path, out->n);
+    return err == ERR_CORRUPT ? tree_rotten(l, from) : err;
+}
+
+enum err ledger_tile_nodes(struct ledger *l, unsigned level, uint64_t first, uint32_t n, struct sha256 *out)
+{
+    enum { WHOLE = 256, HEIGHT = 8 };
+    struct ledger_frontier f;
+    struct sha256 root, above;
+    enum err err = ledger_column_get_many(&l->levels[level], first, n, out);
+    if (err != ERR_OK || n < WHOLE || level + HEIGHT >= MERKLE_LEVELS)
+        return err;
+    ledger_frontier_init(&f);
+    ledger_frontier_append_many(&f, out, n, NULL);
+    ledger_frontier_root(&f, &root);
+    err = ledger_column_get(&l->levels[level + HEIGHT], first / WHOLE, &above);
+    return err != ERR_OK || sha256_eq(&root, &above) ? err : tree_rotten(l, (first << level) + 1);
+}
+
+/* Which of the two it is, the frame's checksum tells. */
+static enum err leaf_differs(struct ledger *l, uint64_t seq) RT_BLOCKS
+{
+    struct ledger_group_row g;
+    struct store_frame f;
+    struct buf b;
+    buf_init(&b, l->set.segment_bytes);
+    enum err err = ledger_group_of(l, seq, &g, NULL);
+    if (err == ERR_OK)
+        err = store_journal_read(l->sink->journal, (struct store_pos){g.segment, g.offset}, &b, &f);
+    buf_fini(&b);
+    return err == ERR_OK ? ledger_checkpoint_rotten(l, "tree/00", (seq - 1) * 32, "differs from the leaf")
+                         : damaged(l, "leaf differs from the tree");
 }
 
 enum err ledger_read_facts(struct ledger *l, struct core_place at, uint64_t seq,
@@ -110,7 +232,7 @@ enum err ledger_read_facts(struct ledger *l, struct core_place at, uint64_t seq,
         if (err != ERR_OK)
             return err;
         if (!sha256_eq(&stored, &p.entries[i].leaf_hash))
-            return damaged(l, "leaf differs from the tree");
+            return leaf_differs(l, seq + i);
         f.leaf_hashes[i] = stored;
         f.leaves[i] = str_of((const char *)f.read.bytes.p + p.entries[i].leaf_at, p.entries[i].leaf_len);
     }
@@ -262,10 +384,14 @@ enum err ledger_checkpoint_note(struct ledger *l, uint64_t size, char out[NOTE_M
     if (size == head.seq) /* also an empty ledger has a signed head */
         return ledger_note_sign(l->signer, size, &head.root, out, out_n);
     struct ledger_group_row g;
+    struct sha256 root;
     enum err err = ledger_group_of(l, size, &g, NULL);
     if (err != ERR_OK)
         return err;
     if (g.last_seq != size)
         return ERR_NOT_FOUND;
-    return ledger_note_sign(l->signer, size, &g.root, out, out_n);
+    err = root_proven(l, size, &root); /* what is signed cannot be taken back */
+    if (err == ERR_OK && !sha256_eq(&root, &g.root))
+        err = tree_rotten(l, size);
+    return err == ERR_OK ? ledger_note_sign(l->signer, size, &root, out, out_n) : err;
 }

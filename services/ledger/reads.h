@@ -51,13 +51,30 @@ NODISCARD enum err ledger_find_seq(struct ledger *l, uint64_t seq, struct arena 
 NODISCARD enum err ledger_find_behind(struct ledger *l, struct arena *a,
                                       struct ledger_unit_facts *io) RT_BLOCKS;
 
-/* The group that holds seq; ERR_NOT_FOUND past the head. */
+/* The group that holds seq; ERR_NOT_FOUND past the head. Rows come from a file and are compared with the tree: ERR_CORRUPT. */
 NODISCARD enum err ledger_group_of(struct ledger *l, uint64_t seq, struct ledger_group_row *out,
                                    uint64_t *out_index) RT_BLOCKS;
 NODISCARD enum err ledger_group_at(struct ledger *l, uint64_t index,
                                    struct ledger_group_row *out) RT_BLOCKS;
 
 struct ledger_node_source ledger_nodes(struct ledger *l); /* complete nodes, for ledger_merkle_* */
+
+/*
+ * Proofs that hold: nodes come from files, so what was made of them is checked like a stranger would, up to the head's root, before it
+ * leaves. ERR_NOT_FOUND: no such seq or size. ERR_CORRUPT: a file of the tree rotted; nothing is written any more.
+ */
+struct ledger_proven {
+    struct sha256 leaf, root, from_root; /* of inclusion; of both, at the later size; of consistency */
+    struct sha256 path[MERKLE_PATH_MAX];
+    size_t n;
+};
+NODISCARD enum err ledger_prove_inclusion(struct ledger *l, uint64_t seq, uint64_t size,
+                                          struct ledger_proven *out) RT_BLOCKS;
+NODISCARD enum err ledger_prove_consistency(struct ledger *l, uint64_t from, uint64_t to,
+                                            struct ledger_proven *out) RT_BLOCKS;
+/* Hashes of a tile; a whole one is the node above it. */
+NODISCARD enum err ledger_tile_nodes(struct ledger *l, unsigned level, uint64_t first, uint32_t n,
+                                     struct sha256 *out) RT_BLOCKS;
 
 /* A signed note of a size that ends a group; ERR_NOT_FOUND for others. */
 NODISCARD enum err ledger_checkpoint_note(struct ledger *l, uint64_t size, char out[NOTE_MAX],

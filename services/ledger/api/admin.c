@@ -111,9 +111,9 @@ static bool whole_again(struct ledger *l) RT_BLOCKS
     size_t n = 0;
     struct store_segment *v = ledger_segments(l, &n);
     struct store_journal_report rep;
-    bool whole = v != NULL && !atomic_load(&l->index_damaged);
+    bool whole = v != NULL && !atomic_load(&l->derived_damaged);
     for (size_t i = 0; whole && i < n; i++)
-        whole = store_journal_scan(l->sink->journal, v[i].segment_no, NULL, NULL, &rep) != ERR_CORRUPT;
+        whole = store_journal_scan(l->sink->journal, v[i].segment_no, NULL, NULL, &rep) == ERR_OK;
     free(v);
     return whole;
 }
@@ -126,10 +126,13 @@ static void run_safe_mode(struct ledger_service *s, struct ledger_read *r) RT_BL
     char reason[256];
     snprintf(reason, sizeof reason, "%.*s", STR_ARG(h->text));
     if (h->a == 0) {
-        if (ledger_safe_file_write(l, reason) != ERR_OK)
-            obs_log(svc_log(s->svc), OBS_WARN, "safe_mode_file", OBS_END);
+        enum err kept = ledger_safe_file_write(l, reason);
+        if (kept != ERR_OK)
+            obs_log(svc_log(s->svc), OBS_WARN, "safe_mode_file", OBS_ERR(kept), OBS_END);
         ledger_enter_safe_mode(l, CAUSE_OPERATOR, reason);
-        net_reply_json(h->rq, 200, bytes_of("{\"state\":\"safe_mode\"}", 21));
+        struct str said = kept == ERR_OK ? STR("{\"state\":\"safe_mode\"}")
+                                         : STR("{\"durable\":false,\"state\":\"safe_mode\"}");
+        net_reply_json(h->rq, 200, bytes_of_str(said));
         return;
     }
     if (cause == CAUSE_NONE) {

@@ -205,17 +205,15 @@ static void put_proofs(struct json_w *w, struct ledger_job *job, const struct le
                        uint64_t size) RT_BLOCKS
 {
     struct ledger_service *s = job->ledger->shell;
-    struct ledger_node_source nodes = ledger_nodes(job->ledger);
     json_key(w, "proofs");
     json_arr_begin(w);
     for (uint32_t i = 0; i < u->late->n; i++) {
-        struct sha256 path[MERKLE_PATH_MAX];
-        size_t n = 0;
-        if (ledger_merkle_inclusion(&nodes, u->seq - 1 + i, size, path, &n) != ERR_OK)
+        struct ledger_proven p;
+        if (ledger_prove_inclusion(job->ledger, u->seq + i, size, &p) != ERR_OK)
             continue;
         json_obj_begin(w);
         json_put_str(w, "leaf", u->late->leaves[i]);
-        put_path(w, "proof", path, n);
+        put_path(w, "proof", p.path, p.n);
         json_obj_end(w);
     }
     json_arr_end(w);

@@ -91,7 +91,7 @@ static void put_path(struct json_w *w, const struct sha256 *path, size_t n)
 }
 
 /* C2SP tlog-proof@v1: extra (the leaf), index, hashes, checkpoint. */
-static void reply_tlog(struct ledger_service *s, struct ledger_http_read *h, struct sha256 *path,
+static void reply_tlog(struct ledger_service *s, struct ledger_http_read *h, const struct sha256 *path,
                        size_t n) RT_BLOCKS
 {
     struct arena a;
@@ -134,25 +134,15 @@ static void run_inclusion(struct ledger_service *s, struct ledger_read *r) RT_BL
     struct ledger_http_read *h = of(r);
     struct auth_cap *cap = h->cap; /* h lives with the request, and that ends with the answer */
     struct ledger *l = s->l;
-    struct ledger_head head;
-    struct sha256 path[MERKLE_PATH_MAX], leaf, root;
-    size_t n = 0;
+    struct ledger_proven p;
     struct buf b;
     struct json_w w;
-    struct ledger_node_source nodes = ledger_nodes(l);
-    ledger_head_read(l, &head);
     if (h->b == 0)
-        h->b = head.seq;
-    enum err err = h->b > head.seq || h->a > h->b || h->b == 0
-                       ? ERR_NOT_FOUND
-                       : ledger_column_get(&l->levels[0], h->a - 1, &leaf);
-    if (err == ERR_OK)
-        err = ledger_merkle_inclusion(&nodes, h->a - 1, h->b, path, &n);
-    if (err == ERR_OK)
-        err = ledger_merkle_root(&nodes, h->b, &root);
+        h->b = ledger_head_seq(l);
+    enum err err = ledger_prove_inclusion(l, h->a, h->b, &p);
     obs_counter_inc(OBS_COUNTER_OF(l->m[LEDGER_M_proofs], "inclusion"));
     if (err == ERR_OK && h->c == 1) {
-        reply_tlog(s, h, path, n);
+        reply_tlog(s, h, p.path, p.n);
         auth_cap_release(cap);
         return;
     }
@@ -164,10 +154,10 @@ static void run_inclusion(struct ledger_service *s, struct ledger_read *r) RT_BL
         json_obj_begin(&w);
         json_put_u64(&w, "seq", h->a);
         json_put_u64(&w, "leaf_index", h->a - 1);
-        json_put_hash(&w, "leaf_hash", &leaf);
+        json_put_hash(&w, "leaf_hash", &p.leaf);
         json_put_u64(&w, "tree_size", h->b);
-        json_put_hash(&w, "root", &root);
-        put_path(&w, path, n);
+        json_put_hash(&w, "root", &p.root);
+        put_path(&w, p.path, p.n);
         struct str note = ledger_note_text(s, h->b, &a);
         if (note.n != 0)
             json_put_str(&w, "checkpoint", note);
@@ -207,25 +197,15 @@ void ledger_get_inclusion(struct net_req *rq, void *ctx)
     ledger_http_read_send(s, rq, &h, run_inclusion);
 }
 
-static void run_consistency(struct ledger_service *s, struct ledger_read *r)
+static void run_consistency(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
 {
     struct ledger_http_read *h = of(r);
-    struct ledger_head head;
-    struct sha256 path[MERKLE_PATH_MAX], from, to;
-    size_t n = 0;
+    struct ledger_proven p;
     struct buf b;
     struct json_w w;
-    struct ledger_node_source nodes = ledger_nodes(s->l);
-    ledger_head_read(s->l, &head);
     if (h->b == 0)
-        h->b = head.seq;
-    enum err err = h->b > head.seq || h->a > h->b || h->b == 0
-                       ? ERR_NOT_FOUND
-                       : ledger_merkle_consistency(&nodes, h->a, h->b, path, &n);
-    if (err == ERR_OK)
-        err = ledger_merkle_root(&nodes, h->a, &from);
-    if (err == ERR_OK)
-        err = ledger_merkle_root(&nodes, h->b, &to);
+        h->b = ledger_head_seq(s->l);
+    enum err err = ledger_prove_consistency(s->l, h->a, h->b, &p);
     obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_proofs], "consistency"));
     buf_init(&b, BODY_MAX);
     if (err == ERR_OK) {
@@ -233,9 +213,9 @@ static void run_consistency(struct ledger_service *s, struct ledger_read *r)
         json_obj_begin(&w);
         json_put_u64(&w, "from", h->a);
         json_put_u64(&w, "to", h->b);
-        json_put_hash(&w, "from_root", &from);
-        json_put_hash(&w, "to_root", &to);
-        put_path(&w, path, n);
+        json_put_hash(&w, "from_root", &p.from_root);
+        json_put_hash(&w, "to_root", &p.root);
+        put_path(&w, p.path, p.n);
         json_obj_end(&w);
     }
     done(h, err, &b, "beyond the head");
@@ -354,7 +334,7 @@ static void run_tile(struct ledger_service *s, struct ledger_read *r) RT_BLOCKS
     } else if (err == ERR_OK) {
         uint8_t *p = buf_reserve(&b, t.width * 32);
         err = p == NULL ? ERR_NO_MEMORY
-                        : ledger_column_get_many(&s->l->levels[8 * t.level], first, t.width, p);
+                        : ledger_tile_nodes(s->l, 8 * t.level, first, t.width, (struct sha256 *)p);
         if (err == ERR_OK)
             buf_commit(&b, t.width * 32);
     }

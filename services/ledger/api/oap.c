@@ -106,19 +106,17 @@ static void fill_proofs(struct ledger_job *job, const struct ledger_job_unit *u,
                         Ron__Ledger__V1__Result *r) RT_BLOCKS
 {
     struct arena *a = &job->arena;
-    struct ledger_node_source nodes = ledger_nodes(job->ledger);
     r->proofs = arena_array(a, u->n, sizeof *r->proofs);
     for (uint32_t i = 0; r->proofs != NULL && i < u->n; i++) {
-        struct sha256 path[MERKLE_PATH_MAX];
-        size_t n = 0;
+        struct ledger_proven made;
         Ron__Ledger__V1__Proof *p = arena_alloc(a, sizeof *p);
-        if (p == NULL || ledger_merkle_inclusion(&nodes, u->seq - 1 + i, r->tree_size, path, &n) != ERR_OK)
+        if (p == NULL || ledger_prove_inclusion(job->ledger, u->seq + i, r->tree_size, &made) != ERR_OK)
             return;
         ron__ledger__v1__proof__init(p);
         p->leaf = ledger_oap__text(a, u->late->leaves[i]);
-        p->path = arena_array(a, n + 1, sizeof *p->path);
-        for (size_t k = 0; p->path != NULL && k < n; k++)
-            p->path[p->n_path++] = ledger_oap__hash(a, &path[k]);
+        p->path = arena_array(a, made.n + 1, sizeof *p->path);
+        for (size_t k = 0; p->path != NULL && k < made.n; k++)
+            p->path[p->n_path++] = ledger_oap__hash(a, &made.path[k]);
         r->proofs[r->n_proofs++] = p;
     }
     char envelope[CANON_ENVELOPE_MAX];
@@ -545,31 +543,24 @@ static void run_consistency(struct ledger_service *s, struct ledger_read *read) 
 {
     struct ledger_oap_read *r = (struct ledger_oap_read *)read;
     struct auth_cap *cap = r->cap; /* r lives with the request, and that ends with the answer */
-    struct ledger_node_source nodes = ledger_nodes(s->l);
-    struct sha256 path[MERKLE_PATH_MAX], from, to;
+    struct ledger_proven p;
     ProtobufCBinaryData parts[MERKLE_PATH_MAX];
-    size_t n = 0;
-    uint64_t head = ledger_head_seq(s->l), end = r->b == 0 ? head : r->b;
-    enum err err = r->a == 0 || r->a > end || end > head
-                       ? ERR_NOT_FOUND
-                       : ledger_merkle_consistency(&nodes, r->a, end, path, &n);
-    if (err == ERR_OK)
-        err = ledger_merkle_root(&nodes, r->a, &from);
-    if (err == ERR_OK)
-        err = ledger_merkle_root(&nodes, end, &to);
-    if (err != ERR_OK) {
-        net_oap_reply_problem(r->rq, err == ERR_NOT_FOUND ? ERR_NOT_FOUND : ERR_UNAVAILABLE,
-                              "beyond the head");
+    uint64_t end = r->b == 0 ? ledger_head_seq(s->l) : r->b;
+    enum err err = ledger_prove_consistency(s->l, r->a, end, &p);
+    if (err == ERR_NOT_FOUND) {
+        net_oap_reply_problem(r->rq, err, "beyond the head");
+    } else if (err != ERR_OK) {
+        net_oap_reply_problem(r->rq, ERR_UNAVAILABLE, "the tree cannot be read");
     } else {
         Ron__Ledger__V1__Consistency out = RON__LEDGER__V1__CONSISTENCY__INIT;
-        for (size_t i = 0; i < n; i++)
-            parts[i] = (ProtobufCBinaryData){32, path[i].b};
+        for (size_t i = 0; i < p.n; i++)
+            parts[i] = (ProtobufCBinaryData){32, p.path[i].b};
         out.from = r->a;
         out.to = end;
-        out.from_root = (ProtobufCBinaryData){32, from.b};
-        out.to_root = (ProtobufCBinaryData){32, to.b};
+        out.from_root = (ProtobufCBinaryData){32, p.from_root.b};
+        out.to_root = (ProtobufCBinaryData){32, p.root.b};
         out.path = parts;
-        out.n_path = n;
+        out.n_path = p.n;
         ledger_oap__reply(r->rq, &out.base);
     }
     auth_cap_release(cap);

@@ -194,31 +194,23 @@ static void run_inclusion(struct ledger_service *s, struct ledger_read *read) RT
 {
     struct ledger_oap_read *r = (struct ledger_oap_read *)read;
     struct auth_cap *cap = r->cap;
-    struct ledger_node_source nodes = ledger_nodes(s->l);
-    struct sha256 path[MERKLE_PATH_MAX], leaf, root;
+    struct ledger_proven p;
     ProtobufCBinaryData parts[MERKLE_PATH_MAX];
-    size_t n = 0;
     struct arena a;
-    uint64_t head = ledger_head_seq(s->l), size = r->b == 0 ? head : r->b;
+    uint64_t size = r->b == 0 ? ledger_head_seq(s->l) : r->b;
     arena_init(&a, 4096, 65536);
-    enum err err = r->a == 0 || r->a > size || size > head
-                       ? ERR_NOT_FOUND
-                       : ledger_column_get(&s->l->levels[0], r->a - 1, &leaf);
-    if (err == ERR_OK)
-        err = ledger_merkle_inclusion(&nodes, r->a - 1, size, path, &n);
-    if (err == ERR_OK)
-        err = ledger_merkle_root(&nodes, size, &root);
+    enum err err = ledger_prove_inclusion(s->l, r->a, size, &p);
     if (err == ERR_OK) {
         Ron__Ledger__V1__Inclusion out;
         ron__ledger__v1__inclusion__init(&out);
-        for (size_t i = 0; i < n; i++)
-            parts[i] = (ProtobufCBinaryData){32, path[i].b};
+        for (size_t i = 0; i < p.n; i++)
+            parts[i] = (ProtobufCBinaryData){32, p.path[i].b};
         out.seq = r->a;
         out.tree_size = size;
-        out.leaf_hash = (ProtobufCBinaryData){32, leaf.b};
-        out.root = (ProtobufCBinaryData){32, root.b};
+        out.leaf_hash = (ProtobufCBinaryData){32, p.leaf.b};
+        out.root = (ProtobufCBinaryData){32, p.root.b};
         out.path = parts;
-        out.n_path = n;
+        out.n_path = p.n;
         out.checkpoint = ledger_oap__text(&a, ledger_note_text(s, size, &a));
         ledger_oap__reply(r->rq, &out.base);
     } else {

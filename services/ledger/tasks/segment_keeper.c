@@ -135,9 +135,17 @@ static bool scrub_on(void *ctx, size_t bytes) RT_BLOCKS
     return rest(s->l, deadline_in_ms(PACE_MS)) == ERR_OK;
 }
 
+/* The frame is whole; so must be what the group table says of it. */
 static enum err scrub_frame(void *ctx, const struct store_frame *f, struct store_pos at) RT_BLOCKS
 {
-    (void)at;
+    struct ledger *l = ((struct scrub *)ctx)->l;
+    struct ledger_group_row row,
+        want = {f->first_seq + f->count - 1, f->group_no, f->ms, at.segment, at.offset, f->new_root};
+    if (ledger_column_get(&l->groups, f->group_no - 1, &row) == ERR_OK &&
+        memcmp(&row, &want, sizeof row) != 0 &&
+        ledger_checkpoint_rotten(l, "groups", (f->group_no - 1) * sizeof row,
+                                 "row differs from the frame") != ERR_OK)
+        return ERR_CANCELED;
     return scrub_on(ctx, f->payload.n + STORE_FRAME_HEADER) ? ERR_OK : ERR_CANCELED;
 }
 

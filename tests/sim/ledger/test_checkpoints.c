@@ -411,6 +411,140 @@ static void what_rotted_does_not_become_part_of_a_merged_run(void **state) RT_BL
     end(&h);
 }
 
+/* A digest of what a stranger may be told, all of it; ERR_CORRUPT at the first thing that cannot be. */
+static enum err tell_all(struct ledger *l, struct sha256 *out) RT_BLOCKS
+{
+    struct sha256_ctx c;
+    struct ledger_proven p;
+    struct ledger_group_row g;
+    char note[NOTE_MAX];
+    size_t n;
+    uint64_t head = ledger_head_seq(l);
+    enum err err = ERR_OK;
+    sha256_init(&c);
+    for (uint64_t size = head; err == ERR_OK && size >= 1; size--) {
+        err = ledger_group_of(l, size, &g, NULL);
+        if (err == ERR_OK) {
+            sha256_update(&c, &g.last_seq, sizeof g.last_seq);
+            sha256_update(&c, &g.group_no, sizeof g.group_no);
+            sha256_update(&c, g.root.b, sizeof g.root.b);
+            err = ledger_checkpoint_note(l, size, note, &n);
+        }
+        if (err == ERR_OK)
+            sha256_update(&c, note, n);
+        err = err == ERR_NOT_FOUND ? ERR_OK : err;
+        for (uint64_t seq = 1; err == ERR_OK && seq <= size; seq++) {
+            err = ledger_prove_inclusion(l, seq, size, &p);
+            if (err != ERR_OK)
+                break;
+            assert_int_equal(ledger_merkle_verify_inclusion(&p.leaf, seq - 1, size, p.path, p.n, &p.root),
+                             ERR_OK);
+            sha256_update(&c, p.path, p.n * sizeof p.path[0]);
+            sha256_update(&c, &p.leaf, sizeof p.leaf);
+            sha256_update(&c, &p.root, sizeof p.root);
+            err = ledger_prove_consistency(l, seq, size, &p);
+            sha256_update(&c, p.path, p.n * sizeof p.path[0]);
+            sha256_update(&c, &p.from_root, sizeof p.from_root);
+        }
+    }
+    sha256_final(&c, out);
+    return err;
+}
+
+/*
+ * Any byte of tree and group table, while the ledger runs: whatever is asked, the answer is the right one or none, nothing wrong is
+ * signed, and once it was noticed the next start has made the file anew.
+ */
+static void a_bit_that_rotted_in_tree_or_groups_is_in_no_answer(void **state) RT_BLOCKS
+{
+    (void)state;
+    static const char *const files[] = {"groups", "tree/00", "tree/01", "tree/02"};
+    unsigned noticed = 0, flips = 0;
+    for (size_t k = 0; k < sizeof files / sizeof files[0]; k++) {
+        uint64_t bytes = 1;
+        for (uint64_t at = 0; at < bytes; at++, flips++) {
+            struct history h;
+            struct store_disk *disk;
+            struct store_file *f;
+            struct sha256 right, now;
+            char path[64];
+            uint8_t b;
+            assert_int_equal(store_disk_memory(0, &disk), ERR_OK);
+            begin(&h, disk);
+            next_generation(&h);
+            written_generations(&h, 2);
+            assert_int_equal(tell_all(h.r.l, &right), ERR_OK);
+            snprintf(path, sizeof path, "led/%s", files[k]);
+            assert_int_equal(store_file_open(disk, path, STORE_READ | STORE_WRITE, &f), ERR_OK);
+            assert_int_equal(store_file_size(f, &bytes), ERR_OK);
+            assert_int_equal(store_file_read_all(f, &b, 1, at), ERR_OK);
+            b ^= 0x10;
+            assert_int_equal(store_file_pwrite(f, &b, 1, at), ERR_OK);
+            store_file_close(f);
+            enum err err = tell_all(h.r.l, &now);
+            if (err == ERR_OK) { /* places and times of groups: nothing of that is told here */
+                assert_true(sha256_eq(&now, &right));
+            } else {
+                noticed++;
+                assert_int_equal(err, ERR_CORRUPT);
+                assert_int_equal(ledger_safe_cause(h.r.l), CAUSE_SCRUB);
+                ledger_close(h.r.l, false);
+                assert_int_equal(rig_open(&h.r), ERR_OK);
+                assert_int_equal(ledger_safe_cause(h.r.l), CAUSE_NONE);
+                assert_int_equal(tell_all(h.r.l, &now), ERR_OK);
+                assert_true(sha256_eq(&now, &right));
+            }
+            end(&h);
+        }
+    }
+    print_message("%u of %u bytes noticed\n", noticed, flips);
+    assert_true(noticed * 2 > flips);
+}
+
+static uint64_t files_in(struct history *h, const char *dir) RT_BLOCKS
+{
+    struct rig_names *names = calloc(1, sizeof *names);
+    assert_non_null(names);
+    assert_int_equal(store_disk_list(h->r.disk, dir, rig_name, names), ERR_OK);
+    uint64_t n = names->n;
+    free(names);
+    return n;
+}
+
+/* It is tried every second: what is left behind each time would take the room that is made. */
+static void a_checkpoint_without_room_leaves_nothing_behind(void **state) RT_BLOCKS
+{
+    (void)state;
+    static const struct store_fault_plan none = {0};
+    unsigned failed = 0;
+    for (uint64_t k = 1, fired = 1; fired; k++) {
+        struct history h;
+        struct store_disk *disk;
+        struct store_fault_plan plan = {.enospc_at = k};
+        void *log;
+        assert_int_equal(store_disk_faulty(k, &none, &disk), ERR_OK);
+        begin(&h, disk);
+        next_generation(&h);
+        next_generation(&h);
+        assert_int_equal(rt_chan_try_recv(h.r.l->gen_tx, &log), ERR_OK);
+        store_disk_faulty_plan(disk, &plan);
+        enum err err = ledger_checkpoint_write(h.r.l, log);
+        fired = store_disk_faulty_fired(disk);
+        store_disk_faulty_plan(disk, &none);
+        if (err != ERR_OK) {
+            struct ledger_view *v = ledger_index_pin(&h.r.l->index);
+            uint64_t in_force = v->n_runs; /* only the manifest failed: the next attempt writes just that */
+            ledger_view_unpin(v);
+            assert_int_equal(files_in(&h, "led/index"), in_force);
+            assert_int_equal(files_in(&h, "led/state"), in_force);
+            failed++;
+            assert_int_equal(ledger_checkpoint_write(h.r.l, log), ERR_OK);
+        }
+        end(&h);
+    }
+    assert_true(failed > 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -424,6 +558,8 @@ int main(void)
         cmocka_unit_test(what_a_manifest_names_was_flushed_before),
         cmocka_unit_test(a_bit_that_rotted_in_an_index_run_is_found_wherever_it_is),
         cmocka_unit_test(what_rotted_does_not_become_part_of_a_merged_run),
+        cmocka_unit_test(a_bit_that_rotted_in_tree_or_groups_is_in_no_answer),
+        cmocka_unit_test(a_checkpoint_without_room_leaves_nothing_behind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -309,6 +309,21 @@ static void a_disk_without_room_for_a_spare_is_told_and_heals_by_itself(void **s
     end();
 }
 
+/* Places and times of groups stand in no tree; the frames have them. */
+static void a_group_table_that_differs_from_the_journal_is_found(void **state) RT_BLOCKS
+{
+    (void)state;
+    with_segments_to_pack(4);
+    rig.l->set.compress = false;
+    rig.l->set.scrub_rate = UINT32_MAX;
+    assert_int_equal(store_disk_faulty_flip(rig.disk, "led/groups", 64 + 18, 3), ERR_OK);
+    start_keeper();
+    AWAIT(ledger_safe_cause(rig.l) != CAUSE_NONE);
+    assert_int_equal(ledger_safe_cause(rig.l), CAUSE_SCRUB);
+    assert_string_equal(rig.l->bad_file, "groups");
+    end();
+}
+
 /* ---- files that are gone ---- */
 
 static bool begun_is(uint32_t want) RT_BLOCKS
@@ -476,6 +491,7 @@ int main(void)
         cmocka_unit_test(rot_in_a_sealed_segment_is_found_and_named),
         cmocka_unit_test(a_disk_without_room_for_a_spare_is_told_and_heals_by_itself),
         cmocka_unit_test(pressure_that_was_there_at_the_start_is_told),
+        cmocka_unit_test(a_group_table_that_differs_from_the_journal_is_found),
         cmocka_unit_test(a_journal_that_lost_segments_is_not_one_that_ends_there),
         cmocka_unit_test(a_packed_segment_that_is_gone_or_another_is_damage),
         cmocka_unit_test(a_ledger_is_not_founded_where_another_was),
