@@ -44,7 +44,8 @@ static void fault(struct shop *s, const char *what, const char *where)
     fprintf(stderr, "%s: %s\n", where, what);
 }
 
-static int open_shop(struct shop *s, struct cmd_ctx *ctx) RT_BLOCKS
+/* Who does not want to know that registry.log is lost cannot go on without it. */
+static int open_shop(struct shop *s, struct cmd_ctx *ctx, bool *out_lost) RT_BLOCKS
 {
     struct store_stat st;
     *s = (struct shop){.ctx = ctx};
@@ -52,6 +53,15 @@ static int open_shop(struct shop *s, struct cmd_ctx *ctx) RT_BLOCKS
     int n = snprintf(s->root, sizeof s->root, "%s/rewarder", cmd_global(ctx)->data);
     if (n < 0 || (size_t)n >= sizeof s->root || store_disk_stat(store_disk_real(), s->root, &st) != ERR_OK)
         return cmd_fail(ctx, UNREADABLE, "there is no rewarder data in %s", cmd_global(ctx)->data);
+    bool lost = rewarder_files_lost_log(store_disk_real(), s->root);
+    if (out_lost != NULL)
+        *out_lost = lost;
+    else if (lost)
+        return cmd_fail(
+            ctx, DAMAGED,
+            "registry.log is missing, and sealed runs are there: the service will not start. Put it back, "
+            "or let "
+            "`fsck --repair` list the runs anew: those that are not settled then wait, quarantined");
     if (rewarder_registry_init(&s->r.registry) != ERR_OK)
         return cmd_fail(ctx, UNREADABLE, "out of memory");
     enum err e = rewarder_files_open(&s->r.files, store_disk_real(), s->root);
@@ -257,14 +267,17 @@ int rewarder_fsck_run(struct cmd_ctx *ctx, int argc, char **argv)
 {
     struct shop s;
     char dir[STORE_PATH_MAX];
-    bool damaged = false;
+    bool damaged = false, lost = false;
     (void)argc;
     (void)argv;
-    int status = open_shop(&s, ctx);
+    int status = open_shop(&s, ctx, cmd_switch(ctx, "repair") ? &lost : NULL);
     if (status != CMD_OK)
         return status;
     progress_begin(&s.shown, ctx, "checking files");
     enum err e = check_log(&s, &damaged);
+    if (lost)
+        fault(&s, "missing", "registry.log");
+    damaged = damaged || lost;
     s.repair = damaged && cmd_switch(ctx, "repair");
     if (e == ERR_OK && !damaged)
         e = rewarder_recover(&s.r);
@@ -499,7 +512,7 @@ int rewarder_rebuild_run(struct cmd_ctx *ctx, int argc, char **argv)
     struct shop s;
     struct work w = {.shop = &s};
     (void)argc;
-    int status = open_shop(&s, ctx);
+    int status = open_shop(&s, ctx, NULL);
     if (status != CMD_OK)
         return status;
     buf_init(&w.manifest, 1 << 20);

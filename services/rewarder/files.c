@@ -57,6 +57,42 @@ enum err rewarder_files_mkdirs(struct rewarder_files *f, const char *path)
     return e;
 }
 
+struct seals {
+    struct store_disk *disk;
+    const char *dir;
+    unsigned depth; /* 2: epochs of a tenant */
+    bool found;
+};
+
+static enum err look_for_seal(void *ctx, const char *name) RT_BLOCKS
+{
+    struct seals *up = ctx;
+    char path[STORE_PATH_MAX], seal[STORE_PATH_MAX];
+    struct store_stat st;
+    store_path_join(path, up->dir, name);
+    if (up->depth == 2) {
+        store_path_join(seal, path, "seal.json");
+        up->found = up->found || store_disk_stat(up->disk, seal, &st) == ERR_OK;
+        return ERR_OK;
+    }
+    struct seals down = {up->disk, path, up->depth + 1, false};
+    (void)!store_disk_list(up->disk, path, look_for_seal, &down); /* what cannot be listed holds no runs */
+    up->found = up->found || down.found;
+    return ERR_OK;
+}
+
+bool rewarder_files_lost_log(struct store_disk *disk, const char *root)
+{
+    char path[STORE_PATH_MAX];
+    struct store_stat st;
+    store_path_join(path, root, "registry.log");
+    if (store_disk_stat(disk, path, &st) != ERR_NOT_FOUND)
+        return false;
+    store_path_join(path, root, "runs");
+    struct seals all = {disk, path, 1, false};
+    return store_disk_list(disk, path, look_for_seal, &all) == ERR_OK && all.found;
+}
+
 enum err rewarder_files_open(struct rewarder_files *f, struct store_disk *disk, const char *root)
 {
     static const char *const dirs[] = {"spool", "inputs", "runs", "dry", "shadow", "quarantine"};

@@ -39,6 +39,8 @@ struct rewarder_file {
     void *mapping; /* munmap, or NULL: free bytes.p */
 };
 
+/* Before it is opened: sealed runs are there and registry.log is not. What it knew of them (quarantined, discarded) is gone with it. */
+bool rewarder_files_lost_log(struct store_disk *disk, const char *root) RT_BLOCKS;
 NODISCARD enum err rewarder_files_open(struct rewarder_files *f, struct store_disk *disk,
                                        const char *root) RT_BLOCKS;
 void rewarder_files_close(struct rewarder_files *f) RT_BLOCKS;

@@ -194,6 +194,12 @@ static enum err open_state(struct rewarder *r) RT_BLOCKS
     obs_health_set(h, r->cause_ledger, true);
     obs_health_set(h, r->cause_policy, true);
     enum err e = svc_amnesia(r->svc) ? store_disk_memory(cfg->amnesia_max, &r->memory) : ERR_OK;
+    if (!svc_amnesia(r->svc) && rewarder_files_lost_log(svc_disk(r->svc), svc_data_dir(r->svc))) {
+        svc_say_error(
+            "rewarder: registry.log is missing, and sealed runs are there: put it back from a backup, or "
+            "see `ron rewarder fsck`");
+        return ERR_CORRUPT; /* what was quarantined would be paid */
+    }
     if (e == ERR_OK)
         e = rewarder_files_open(&r->files, r->memory ? r->memory : svc_disk(r->svc), svc_data_dir(r->svc));
     r->files.compact_above = cfg->compact_above;

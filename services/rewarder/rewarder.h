@@ -304,6 +304,8 @@ void rewarder_sweep_for_room(struct rewarder *r, uint64_t bytes) RT_BLOCKS;
 bool rewarder_has_room(struct rewarder *r, uint64_t bytes) RT_BLOCKS;
 /* Enough is free for `disk_full` to be over. */
 bool rewarder_is_roomy(struct rewarder *r) RT_BLOCKS;
+/* Whoever writes says what came of it: a full disk is known to readiness from then on, until there is room. */
+void rewarder_met(struct rewarder *r, enum err e);
 /* Amnesia's memory is full: 429 until something was settled. */
 bool rewarder_refuses_more(const struct rewarder *r);
 

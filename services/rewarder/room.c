@@ -23,6 +23,12 @@ bool rewarder_is_roomy(struct rewarder *r)
     return free_bytes(r) >= (r->memory ? rewarder_config(r)->amnesia_max / 4 : free_on_disk_min);
 }
 
+void rewarder_met(struct rewarder *r, enum err e)
+{
+    if (e == ERR_NO_SPACE)
+        atomic_store(&r->disk_full, true);
+}
+
 bool rewarder_refuses_more(const struct rewarder *r)
 {
     return r->memory && atomic_load(&r->disk_full);

@@ -84,7 +84,9 @@ static void take_piece(struct net_req *rq, struct bytes piece, bool end, void *a
         give_up(u, rq, ERR_BUSY, "the memory for files is full");
         return;
     }
-    if (piece.n && store_file_append(u->file, piece.p, piece.n) != ERR_OK) {
+    enum err e = piece.n ? store_file_append(u->file, piece.p, piece.n) : ERR_OK;
+    rewarder_met(u->r, e);
+    if (e != ERR_OK) {
         give_up(u, rq, ERR_UNAVAILABLE, "the upload cannot be spooled");
         return;
     }
@@ -124,6 +126,7 @@ void rewarder_api_put_inputs(struct net_req *rq, void *ctx)
                  : !u                                                   ? ERR_UNAVAILABLE
                       : store_file_open(r->files.disk, it->spool, STORE_WRITE | STORE_CREATE | STORE_TRUNC,
                                         &u->file);
+    rewarder_met(r, e);
     if (e != ERR_OK) {
         net_reply_problem(rq, e == ERR_BAD_REQUEST ? e : ERR_UNAVAILABLE, "the upload cannot be taken");
         it->rq = NULL;

@@ -21,10 +21,9 @@ enum { SWEEP_MS = 60000, FULL_LOOK_MS = 100 };
 
 static void fsync_failed(struct rewarder *r, enum err e)
 {
-    if (e == ERR_NO_SPACE) {
-        atomic_store(&r->disk_full, true);
+    rewarder_met(r, e);
+    if (e == ERR_NO_SPACE)
         return;
-    }
     /* What a failed flush lost is unknown: never try again in this process. */
     if (!atomic_exchange(&r->seals_off, true))
         obs_log(r->log, OBS_ERROR, "seal.off", OBS_ERR(e), OBS_END);
@@ -69,6 +68,14 @@ static enum err sync_dirs(struct rewarder *r, const struct rewarder_run *run) RT
     return e == ERR_OK ? store_disk_sync_dir(r->files.disk, path) : e;
 }
 
+/* From here on the run does not exist. */
+static enum err unseal(struct rewarder *r, const struct rewarder_run *run) RT_BLOCKS
+{
+    char path[STORE_PATH_MAX];
+    rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "seal.json", path);
+    return store_file_remove(r->files.disk, path);
+}
+
 static enum err write_signed(struct rewarder *r, const struct rewarder_signer *signer,
                              const struct rewarder_outcome *o, const struct rewarder_run_info *i) RT_BLOCKS
 {
@@ -77,9 +84,9 @@ static enum err write_signed(struct rewarder *r, const struct rewarder_signer *s
     struct buf seal;
     rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "sigs", path);
     enum err e = rewarder_files_mkdirs(&r->files, path);
-    rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "seal.json", path);
     if (e == ERR_OK) /* a dry run replaces its predecessor: unseal first */
-        e = store_file_remove(r->files.disk, path);
+        e = unseal(r, run);
+    rewarder_path_run(&r->files, run->dry, run->tenant, run->epoch, "seal.json", path);
     if (e == ERR_OK)
         e = put(r, run, "payouts.bin", bytes_of(o->payouts, o->payouts_n));
     if (e == ERR_OK)
@@ -142,6 +149,8 @@ static enum err write_run(struct rewarder *r, struct rewarder_outcome *o,
     if (e == ERR_OK && !run->dry) {
         rewarder_note_sealed(run, i, &o->line);
         e = o->line.err == ERR_OK ? rewarder_log_append(&r->files, buf_bytes(&o->line)) : o->line.err;
+        if (e == ERR_NO_SPACE) /* it is said to have failed: a start must not find it sealed, and pay it */
+            (void)!unseal(r, run);
     }
     obs_span_u64(&span, "leaves", i->leaves);
     rewarder_trace_end(r, &span, e);

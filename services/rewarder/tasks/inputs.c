@@ -170,6 +170,7 @@ static enum err store(struct rewarder *r, struct rt_task *self, const struct rew
     o->rows = snap->canonical;
     o->rows_n = snap->canonical_bytes;
     enum err e = spool(r, body, o->spool);
+    rewarder_met(r, e);
     if (e == ERR_OK)
         e = rt_chan_send(r->results, o, deadline_min(rewarder_send_deadline(r), run_deadline(it)));
     if (e != ERR_OK) {
