@@ -121,7 +121,7 @@ enum err ledger_group_of(struct ledger *l, uint64_t seq, struct ledger_group_row
 
 /* ---- proofs ---- */
 
-static enum err tree_rotten(struct ledger *l, uint64_t seq)
+static enum err tree_rotten(struct ledger *l, uint64_t seq) RT_BLOCKS
 {
     return ledger_checkpoint_rotten(l, "tree/00", (seq - 1) * 32, "a proof from the tree does not hold");
 }

@@ -125,11 +125,11 @@ static void open_ledger(uint64_t capacity) RT_BLOCKS
     let_go();
     assert_int_equal(obs_metrics_create("ledger", &rig.metrics), ERR_OK);
     assert_int_equal(rig_open(&rig), ERR_OK);
-    service = (struct ledger_service){.l = rig.l};
 }
 
 static void start_keeper(void)
 {
+    service = (struct ledger_service){.l = rig.l};
     sup = rt_supervisor_create(&(struct rt_supervisor_spec){.name = "test"});
     assert_non_null(sup);
     struct rt_task_spec task = {
@@ -429,7 +429,6 @@ static void a_packed_segment_that_is_gone_or_another_is_damage(void **state) RT_
 
     assert_int_equal(rig_open(&rig), ERR_OK); /* and while it runs */
     assert_int_equal(ledger_safe_cause(rig.l), CAUSE_NONE);
-    service = (struct ledger_service){.l = rig.l};
     rig.l->set.scrub_rate = UINT32_MAX;
     cut_last_byte(two);
     start_keeper();
@@ -457,7 +456,6 @@ static void a_ledger_is_not_founded_where_another_was(void **state) RT_BLOCKS
     assert_int_equal(store_disk_rename(rig.disk, "led/aside", "led/SUPERBLOCK"), ERR_OK);
     assert_int_equal(rig_open(&rig), ERR_OK);
     assert_int_equal(ledger_safe_cause(rig.l), CAUSE_NONE);
-    service = (struct ledger_service){.l = rig.l};
     start_keeper();
     end();
 }
@@ -475,7 +473,6 @@ static void pressure_that_was_there_at_the_start_is_told(void **state) RT_BLOCKS
     assert_int_equal(rig_open(&rig), ERR_OK);
     assert_int_equal(ledger_safe_cause(rig.l), CAUSE_NONE);
     assert_true(atomic_load(&rig.l->disk_pressure));
-    service = (struct ledger_service){.l = rig.l};
     start_keeper();
     AWAIT(under_pressure());
     end();
