@@ -63,6 +63,19 @@ bool edge_pack_ok(struct edge_pack *p)
     return !p->file || !atomic_load_explicit(&p->file->changed, memory_order_relaxed);
 }
 
+static struct edge_pack_terms terms_now(const struct edge *e)
+{
+    const struct edge_config *c = edge_config(e);
+    return (struct edge_pack_terms){c->packs_max_tile, c->packs_dir_cache, c->packs_tags_max};
+}
+
+bool edge_pack_terms_hold(const struct edge *e, const struct edge_pack *p)
+{
+    struct edge_pack_terms now = terms_now(e);
+    return p->terms.tile_bytes_max == now.tile_bytes_max && p->terms.dir_cache == now.dir_cache &&
+           p->terms.tags_max == now.tags_max;
+}
+
 void edge_pack_tag_name(const struct edge_pack *p, char out[EDGE_TAG_NAME_MAX])
 {
     char hex[17];
@@ -295,6 +308,7 @@ enum err edge_pack_open(struct edge *e, const struct edge_pack_spec *spec, struc
     p->dirfd = -1;
     p->serial = atomic_fetch_add(&e->pack_serial, 1) + 1;
     p->kind = spec->kind;
+    p->terms = terms_now(e);
     p->mounted_ms = edge_now_ms(e);
     snprintf(p->name, sizeof p->name, "%.*s", STR_ARG(spec->name));
     p->path = spec->path ? strdup(spec->path) : NULL;

@@ -29,6 +29,11 @@ enum {
 
 struct edge_mbdb;
 
+/* What the configuration said when a pack was opened: with other words it is opened again. */
+struct edge_pack_terms {
+    uint64_t tile_bytes_max, dir_cache, tags_max;
+};
+
 /* A file of a directory pack. */
 struct edge_member {
     struct str path; /* relative */
@@ -56,6 +61,7 @@ struct edge_pack {
     struct sha256 id;
     uint64_t since_s;
     int64_t mounted_ms;
+    struct edge_pack_terms terms;
     struct edge_file *file; /* archives */
 
     struct edge_pmtiles_header header; /* MBTiles: type, coding, zooms, bounds are filled in */
@@ -89,6 +95,7 @@ struct edge_pack {
 struct edge_pack *edge_pack_ref(struct edge_pack *p);
 void edge_pack_unref(struct edge_pack *p) RT_UNCHECKED; /* NULL is fine */
 bool edge_pack_ok(struct edge_pack *p);                 /* not changed in place */
+bool edge_pack_terms_hold(const struct edge *e, const struct edge_pack *p);
 /* The file below tags/ that keeps its digests (.tag), or those of a directory's files (.dix). */
 void edge_pack_tag_name(const struct edge_pack *p, char out[EDGE_TAG_NAME_MAX]);
 

@@ -185,8 +185,20 @@ static enum err check_healthy(const struct edge_slot *old, const struct edge_pac
     return ERR_CORRUPT;
 }
 
+static bool is_sealed(struct edge_pack *p)
+{
+    return atomic_load_explicit(
+        &p->sealed, memory_order_acquire); /* pairs with the release after the digest was written */
+}
+
+/* A digest that was configured meanwhile is compared with what is mounted, too. */
+static bool pin_holds(struct edge_pack *p, const struct wish *w)
+{
+    return !w->pinned || (is_sealed(p) && sha256_eq(&p->archive, &w->sha256));
+}
+
 RT_BLOCKS
-static bool unchanged(const struct edge_slot *old, const struct wish *w)
+static bool unchanged(const struct edge *e, const struct edge_slot *old, const struct wish *w)
 {
     struct sha256 id;
     if (!old || !old->pack || strcmp(old->path, w->path) != 0 || old->kind != w->kind ||
@@ -194,15 +206,25 @@ static bool unchanged(const struct edge_slot *old, const struct wish *w)
         return false;
     if (!*w->path)
         return true;
-    return w->kind != EDGE_PACK_DIR && edge_pack_peek(w->path, w->kind, &id) == ERR_OK &&
-           sha256_eq(&id, &old->pack->id);
+    return w->kind != EDGE_PACK_DIR && edge_pack_terms_hold(e, old->pack) && pin_holds(old->pack, w) &&
+           edge_pack_peek(w->path, w->kind, &id) == ERR_OK && sha256_eq(&id, &old->pack->id);
 }
 
 /* The same bytes in files with other times, or below another prefix, are served from the new one. */
 static bool kept(struct edge_pack *old, const struct edge_pack *p)
 {
-    return sha256_eq(&old->id, &p->id) && edge_pack_ok(old) && strcmp(old->mount, p->mount) == 0 &&
+    return p->kind == EDGE_PACK_DIR && sha256_eq(&old->id, &p->id) && strcmp(old->mount, p->mount) == 0 &&
            edge_dir_same(old, p) && !atomic_load_explicit(&old->outdated, memory_order_relaxed);
+}
+
+/* Of an archive that was opened again in other terms: without a tag file its digest would have to be computed once more. */
+static void inherit(struct edge_pack *p, struct edge_pack *old)
+{
+    if (p->tags.file || !p->file || is_sealed(p) || !is_sealed(old))
+        return;
+    p->archive = old->archive;
+    atomic_store_explicit(&p->sealed_bytes, p->file->size, memory_order_relaxed);
+    atomic_store_explicit(&p->sealed, true, memory_order_release);
 }
 
 /* Fills slot i of the new generation. */
@@ -217,7 +239,7 @@ static void mount_one(struct edge *e, const struct wish *w, const struct edge_sl
     snprintf(slot->path, sizeof slot->path, "%s", w->path);
     snprintf(slot->mount, sizeof slot->mount, "%s", w->mount);
     slot->kind = w->kind;
-    if (unchanged(old, w)) {
+    if (unchanged(e, old, w)) {
         slot->pack = edge_pack_ref(old->pack);
         note(&out->unchanged, w->name);
     } else {
@@ -235,6 +257,8 @@ static void mount_one(struct edge *e, const struct wish *w, const struct edge_sl
             note(&out->unchanged, w->name);
         } else if (err == ERR_OK) {
             bool same_bytes = old && old->pack && sha256_eq(&old->pack->id, &p->id);
+            if (same_bytes)
+                inherit(p, old->pack);
             slot->pack = p;
             p->since_s =
                 edge_store_pack_since(e, p->name, &p->id, old && old->pack ? old->pack->since_s : 0);
