@@ -501,7 +501,9 @@ bool edge_fill_wanted(struct edge *e, struct edge_fill *f)
 
 static void tell_breaker(struct edge_fill *f, const struct edge_outcome *o, int64_t now)
 {
-    if (o->err == ERR_OK || o->err == ERR_NOT_FOUND)
+    if (o->unasked)
+        rt_breaker_neither(f->breaker, now);
+    else if (o->err == ERR_OK || o->err == ERR_NOT_FOUND)
         rt_breaker_success(f->breaker, now);
     else if (o->down)
         rt_breaker_failure(f->breaker, now);

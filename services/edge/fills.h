@@ -24,7 +24,8 @@ struct edge_outcome {
     enum edge_reason reason;
     const char *detail;
     unsigned retry_s;
-    bool down; /* the origin did not answer, or said that it cannot: what a breaker counts */
+    bool down;    /* the origin did not answer, or said that it cannot: what a breaker counts */
+    bool unasked; /* nor did anybody ask it: says nothing about it */
 };
 
 struct edge_waiter {

@@ -443,6 +443,7 @@ static void work(struct job *j)
         return;
     }
     struct edge_outcome o = fill(j);
+    o.unasked = j->f->tries == 0; /* stored under another name, or a peer had it */
     drop_tmp(j);
     if (o.err == ERR_CANCELED)
         edge_fill_hand_back(j->e, j->f);
