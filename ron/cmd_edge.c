@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -292,6 +293,23 @@ static int opens(struct cmd_ctx *ctx, const char *path)
     return status;
 }
 
+/* What a command that is interrupted takes away again; empty: nothing. Written before the signals are caught. */
+static char half_done[PATH_CHARS];
+
+static void take_away(int number)
+{
+    unlink(half_done);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void on_interrupts(void (*handler)(int))
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        signal(numbers[i], handler);
+}
+
 /* Copied beside its place and renamed into it, so that a running service never sees half of it. */
 RT_BLOCKS
 static int add_pack(struct cmd_ctx *ctx, const char *file)
@@ -314,13 +332,42 @@ static int add_pack(struct cmd_ctx *ctx, const char *file)
         return status;
     snprintf(to, sizeof to, "%s/edge/packs/%s%s", cmd_global(ctx)->data, name, dot);
     snprintf(tmp, sizeof tmp, "%s/edge/packs/.adding-%d", cmd_global(ctx)->data, (int)getpid());
+    memcpy(half_done, tmp, sizeof half_done);
+    on_interrupts(take_away);
     status = copy_file(ctx, file, tmp);
     if (status == CMD_OK && rename(tmp, to) != 0)
         status = cmd_fail(ctx, CMD_FAILED, "cannot rename to %s: %s", to, strerror(errno));
-    if (status != CMD_OK) {
+    if (status != CMD_OK)
         unlink(tmp);
+    on_interrupts(SIG_DFL);
+    if (status != CMD_OK)
         return status;
+    snprintf(body, sizeof body, "{\"packs\":[\"%s\"]}", name);
+    return print_answer(ctx, &a, call(ctx, "POST", "/admin/packs/reload", body, 65000, &a));
+}
+
+/* The file goes, and with it the pack; who still reads from it reads on. */
+RT_BLOCKS
+static int remove_pack(struct cmd_ctx *ctx, const char *name)
+{
+    static const char *const kinds[] = {".pmtiles", ".mbtiles"};
+    char path[PATH_CHARS], body[EDGE_PACK_NAME_MAX + 32];
+    struct client_answer a;
+    unsigned removed = 0;
+    if (!edge_pack_name_ok(str_from_c(name)))
+        return cmd_fail(ctx, CMD_USAGE, "'%s' is not the name of a pack", name);
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/edge/packs/%s%s", cmd_global(ctx)->data, name, kinds[i]);
+        if (unlink(path) == 0)
+            removed++;
+        else if (errno != ENOENT)
+            return cmd_fail(ctx, CMD_FAILED, "cannot remove %s: %s", path, strerror(errno));
     }
+    if (!removed)
+        return cmd_fail(
+            ctx, CMD_REFUSED,
+            "there is no archive %s in %s/edge/packs; what the configuration mounts is removed there", name,
+            cmd_global(ctx)->data);
     snprintf(body, sizeof body, "{\"packs\":[\"%s\"]}", name);
     return print_answer(ctx, &a, call(ctx, "POST", "/admin/packs/reload", body, 65000, &a));
 }
@@ -415,9 +462,12 @@ static int run_pack(struct cmd_ctx *ctx, int argc, char **argv)
         return list_packs(ctx);
     if (strcmp(argv[0], "add") == 0 && argc == 2)
         return add_pack(ctx, argv[1]);
+    if (strcmp(argv[0], "remove") == 0 && argc == 2)
+        return remove_pack(ctx, argv[1]);
     if (strcmp(argv[0], "verify") == 0)
         return verify_packs(ctx, argc - 1, argv + 1);
-    return cmd_fail(ctx, CMD_USAGE, "say pack list, pack add FILE, or pack verify [FILE...]");
+    return cmd_fail(ctx, CMD_USAGE,
+                    "say pack list, pack add FILE, pack remove NAME, or pack verify [FILE...]");
 }
 
 static int no_tile(struct cmd_ctx *ctx, const struct edge_tile *t)
@@ -619,12 +669,12 @@ static int run_purge(struct cmd_ctx *ctx, int argc, char **argv)
 static const struct cmd commands[] = {
     {"packs", "", "the packs that are mounted", "  ron edge packs\n  ron edge packs --json", NULL, 0, 0,
      run_packs},
-    {"pack", "list | add FILE | verify [FILE...]",
-     "what is mounted; copy an archive in and mount it; read archives completely (without FILE: what is "
-     "mounted)",
+    {"pack", "list | add FILE | remove NAME | verify [FILE...]",
+     "what is mounted; copy an archive in and mount it; take one out; read archives completely (without "
+     "FILE: what is mounted)",
      "  ron edge pack list\n  ron edge pack add world.pmtiles\n  ron edge pack add tiles-v2.pmtiles --name "
      "world\n"
-     "  ron edge pack verify world.pmtiles",
+     "  ron edge pack remove world\n  ron edge pack verify world.pmtiles",
      pack_flags, 1, -1, run_pack},
     {"reload", "[PACK...]", "look at the packs again", "  ron edge reload\n  ron edge reload world", NULL,
      0, -1, run_reload},
