@@ -11,6 +11,7 @@
 #ifndef RON_NET_HTTP_CLIENT_H
 #define RON_NET_HTTP_CLIENT_H
 
+#include <stdatomic.h>
 #include <sys/socket.h>
 
 #include "base/buf.h"
@@ -82,6 +83,8 @@ struct net_http_request {
     /* Status and headers before the first piece (or before the end); false ends it with ERR_CANCELED. May
      * be NULL. */
     bool (*on_head)(void *arg, const struct net_http_response *head);
+    /* Of a session: once it is true the request ends with ERR_CANCELED, within a tenth of a second. May be NULL. */
+    const atomic_bool *stop;
     /* Again and again while the body goes out: how much of it has. May be NULL. */
     void (*on_upload)(void *arg, uint64_t sent, uint64_t of);
 };

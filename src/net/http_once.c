@@ -4,7 +4,7 @@
 #include "net/http_client.h"
 #include "rt/task.h"
 
-enum { TURN_MS = 100 }; /* how soon a task sees that it was cancelled */
+enum { TURN_MS = 100 }; /* how soon it is seen that a task was cancelled, or a request */
 
 struct net_http_session {
     struct net_loop *loop;
@@ -43,16 +43,20 @@ static void once_upload(void *arg, uint64_t sent, uint64_t of)
     o->rq->on_upload(o->arg, sent, of);
 }
 
-/* A task beats while it waits here, and a hard cancel ends the request. Elsewhere nobody asks. */
+static bool ends(const struct once *o, struct rt_task *self)
+{
+    return (self && rt_task_canceled(self)) || (o->rq->stop && atomic_load(o->rq->stop));
+}
+
+/* A task beats while it waits here, and a hard cancel ends the request. */
 static void await(struct net_loop *loop, struct net_http_call *call, const struct once *o)
 {
     struct rt_task *self = rt_task_current();
     while (!o->done) {
-        net_loop_once(loop, self ? TURN_MS : -1);
-        if (!self)
-            continue;
-        rt_task_beat(self);
-        if (call && rt_task_canceled(self)) {
+        net_loop_once(loop, self || o->rq->stop ? TURN_MS : -1);
+        if (self)
+            rt_task_beat(self);
+        if (call && ends(o, self)) {
             net_http_call_close(call);
             call = NULL;
         }

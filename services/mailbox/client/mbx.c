@@ -1,5 +1,6 @@
 #include "services/mailbox/client/mbx.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ enum {
     TOKEN_MAX = 8192,
     REDIRECTS_MAX = 5,
     LINE_MAX_BYTES = 2 << 20,
-    SILENCE_MS = 45000 /* a stream that lives says so every 15 s */
+    SILENCE_MS = 45000, /* a stream that lives says so every 15 s */
+    LOOK_MS = 50        /* how soon a pause sees that it was canceled */
 };
 
 struct mbx {
@@ -32,6 +34,7 @@ struct mbx {
     struct obs_log *log;
     struct rng rng;
     char why[256];
+    atomic_bool canceled; /* by any thread; looked at by the one whose call waits */
 };
 
 static char *copy(const char *prefix, const char *s)
@@ -89,6 +92,12 @@ void mbx_destroy(struct mbx *c)
     CHECK_MAGIC(c, MBX_MAGIC);
     obs_log(c->log, OBS_DEBUG, "mbx.not_closed", OBS_END);
     free_all(c);
+}
+
+void mbx_cancel(struct mbx *c)
+{
+    CHECK_MAGIC(c, MBX_MAGIC);
+    atomic_store(&c->canceled, true);
 }
 
 const char *mbx_why(const struct mbx *c)
@@ -172,6 +181,7 @@ static enum err ask(struct mbx *c, const char *url, const char *uds, struct buf 
                                   .by = by,
                                   .stall_ms = stream ? SILENCE_MS : 0,
                                   .response_max = stream ? SIZE_MAX : ANSWER_MAX,
+                                  .stop = &c->canceled,
                                   .on_head = stream ? head_came : NULL,
                                   .on_body = stream ? piece_came : NULL};
     enum err e = net_http_once(&rq, NULL, answered, a);
@@ -193,6 +203,8 @@ static enum err once(struct mbx *c, const char *path, struct buf *body, struct d
     const char *uds = c->uds;
     c->why[0] = 0;
     *a = (struct answer){.err = ERR_DISCONNECTED};
+    if (atomic_load(&c->canceled))
+        return ERR_CANCELED;
     if (body->err != ERR_OK || snprintf(url, sizeof url, "%s%s", c->url, path) >= (int)sizeof url)
         return ERR_TOO_LARGE;
     for (int hop = 0;; hop++) {
@@ -207,10 +219,14 @@ static enum err once(struct mbx *c, const char *path, struct buf *body, struct d
     }
 }
 
-static void wait_ms(int64_t ms)
+/* False: it was canceled meanwhile. */
+static bool pause_ms(const struct mbx *c, int64_t ms)
 {
-    struct timespec t = {ms / 1000, (ms % 1000) * 1000000};
-    nanosleep(&t, NULL);
+    for (; ms > 0 && !atomic_load(&c->canceled); ms -= LOOK_MS) {
+        int64_t piece = ms < LOOK_MS ? ms : LOOK_MS;
+        nanosleep(&(struct timespec){0, piece * 1000000}, NULL);
+    }
+    return !atomic_load(&c->canceled);
 }
 
 /* ---- send ---- */
@@ -265,7 +281,11 @@ enum err mbx_send(struct mbx *c, const struct mbx_message *m, struct mbx_sent *o
         buf_fini(&a.body);
         if (!err_retryable(e) || deadline_left_ms(by) <= pause)
             break;
-        wait_ms(pause); /* the same key: whatever became of the lost one, there will be one message */
+        /* the same key: whatever became of the lost one, there will be one message */
+        if (!pause_ms(c, pause)) {
+            e = ERR_CANCELED;
+            break;
+        }
     }
     buf_fini(&body);
     return e;

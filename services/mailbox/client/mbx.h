@@ -14,7 +14,9 @@
  *             Receives, streams and settlements are not repeated.
  * Ownership   The caller owns the handle, and what mbx_recv filled in until mbx_batch_free. Strings given are borrowed for the call.
  * Threads     A handle belongs to one thread at a time. Every call waits, at most until its deadline; a stream as long as it lasts.
- * Closing     mbx_close flushes nothing, because nothing is kept back. A handle that is freed without it (mbx_destroy) says so at
+ *             mbx_cancel is for any other thread: the call that waits ends with ERR_CANCELED within a tenth of a second, and so does every
+ *             later one; its connection is closed, and what had been leased for it and not read goes back.
+ * Closing     From another thread: mbx_cancel, join, mbx_close. It flushes nothing, because nothing is kept back. A handle that is freed without it (mbx_destroy) says so at
  *             debug level and never waits.
  */
 #ifndef RON_MAILBOX_CLIENT_MBX_H
@@ -79,6 +81,7 @@ const char *mbx_why(const struct mbx *c);
 NODISCARD enum err mbx_open(const struct mbx_config *config,
                             struct mbx **out); /* ERR_SYNTAX, ERR_NO_MEMORY */
 void mbx_close(struct mbx *c);                 /* NULL is fine */
+void mbx_cancel(struct mbx *c);                /* any thread, while the handle is open; for good */
 void mbx_destroy(struct mbx *c);               /* unclosed: says so, frees, never waits */
 
 /* The error's own code tells: ERR_IDEM_CONFLICT, ERR_BUSY, ERR_FORBIDDEN, ERR_SAFE_MODE, ERR_TIMEOUT (outcome unknown) … */

@@ -1,5 +1,6 @@
 /* The C client against a running service in this process: a whole life of a message, a refusal, an unclosed handle, and
  * redirects. */
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -10,6 +11,7 @@
 
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cmocka.h>
@@ -27,12 +29,13 @@ struct running {
 
 static void start(struct running *r) RT_BLOCKS
 {
-    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2",
-                                        "uds=", "quotas=default send_rate=20"};
+    static const char *const flags[] = {
+        "bind=127.0.0.1:0", "ready_shards=2", "uds=", "quotas=default send_rate=20",
+        "write_timeout=250ms"}; /* how long a stream may be read half closed */
     const char *why;
     assert_int_equal(svc_data_open("unused", true, SVC_DATA_WHOLE, &r->data, &why),
                      ERR_OK); /* amnesia: no file anywhere */
-    struct svc_options opt = {.data = r->data, .flags = flags, .flag_count = 4, .quiet = true};
+    struct svc_options opt = {.data = r->data, .flags = flags, .flag_count = 5, .quiet = true};
     if (svc_open(&mailbox_svc, &opt, &r->s) != ERR_OK || svc_start(r->s) != ERR_OK)
         fail_msg("%s", svc_last_error());
     buf_init(&r->token, 8192);
@@ -280,12 +283,154 @@ static void a_stream_ends_when_its_reader_has_had_enough_and_when_the_service_sa
     mbx_close(c);
 }
 
+/* ---- closing from another thread ---- */
+
+static size_t open_files(void)
+{
+    size_t n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+struct waiter {
+    struct mbx *c;
+    struct mbx_batch batch;
+    bool streams, sends;
+    enum err result;
+};
+
+static bool never(void *arg, const struct mbx_delivery *d)
+{
+    (void)arg;
+    (void)d;
+    return true;
+}
+
+static void *wait_for_it(void *arg) RT_BLOCKS
+{
+    struct waiter *x = arg;
+    struct mbx_sent sent;
+    if (x->streams)
+        x->result = mbx_stream(x->c, "c/wait", &(struct mbx_stream_wish){0}, never, x);
+    else if (x->sends)
+        x->result = mbx_send(x->c, &(struct mbx_message){.topic = "c/wait", .key = "s"}, &sent);
+    else
+        x->result = mbx_recv(x->c, "c/wait", &(struct mbx_wish){.wait_ms = 20000}, &x->batch);
+    return NULL;
+}
+
+static void *cancel_soon(void *arg)
+{
+    mbx_cancel(arg);
+    return NULL;
+}
+
+RT_BLOCKS
+static void a_call_that_waits_ends_when_another_thread_cancels_it_and_leaves_nothing(void **state)
+{
+    (void)state;
+    struct running r;
+    start(&r);
+    struct mailbox *mb = svc_state(r.s);
+    size_t files = 0;
+    for (int round = 0; round < 6; round++) {
+        struct waiter x = {.streams = round % 2};
+        struct mbx_config config = {.url = r.url, .token = buf_cstr(&r.token), .timeout_ms = 60000};
+        pthread_t thread, other;
+        assert_int_equal(mbx_open(&config, &x.c), ERR_OK);
+        assert_int_equal(pthread_create(&thread, NULL, wait_for_it, &x), 0);
+        AWAIT(atomic_load(x.streams ? &mb->streams : &mb->parked) == 1);
+        assert_int_equal(pthread_create(&other, NULL, cancel_soon, x.c), 0);
+        mbx_cancel(x.c); /* twice is once */
+        pthread_join(other, NULL);
+        pthread_join(thread, NULL);
+        assert_int_equal(x.result, ERR_CANCELED);
+        wait_for_it(&x); /* it stays so: nothing is asked any more */
+        assert_int_equal(x.result, ERR_CANCELED);
+        mbx_close(x.c);
+        AWAIT(atomic_load(&mb->streams) + atomic_load(&mb->parked) ==
+              0); /* the service knows that nobody is there */
+        if (round == 1)
+            files = open_files();
+    }
+    AWAIT(open_files() <= files);
+
+    /* nobody took it for the dead: it is delivered for the first time */
+    struct waiter x = {0};
+    assert_int_equal(mbx_open(&(struct mbx_config){.url = r.url, .token = buf_cstr(&r.token)}, &x.c),
+                     ERR_OK);
+    x.sends = true;
+    wait_for_it(&x);
+    assert_int_equal(x.result, ERR_OK);
+    x.sends = false;
+    wait_for_it(&x);
+    assert_int_equal(x.result, ERR_OK);
+    assert_int_equal(x.batch.n, 1);
+    assert_int_equal(x.batch.m[0].attempt, 1);
+    mbx_batch_free(&x.batch);
+    mbx_close(x.c);
+    stop(&r);
+}
+
+/* Accepts, reads, and never says a word. */
+RT_BLOCKS
+static void a_server_that_is_silent_or_gone_and_a_process_without_descriptors_end_a_call(void **state)
+{
+    (void)state;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    char url[64];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &n), 0);
+    snprintf(url, sizeof url, "http://127.0.0.1:%u", ntohs(at.sin_port));
+    for (int kind = 0; kind < 3; kind++) { /* a receive, a stream, a send */
+        struct waiter x = {.streams = kind == 1, .sends = kind == 2};
+        pthread_t thread;
+        assert_int_equal(
+            mbx_open(&(struct mbx_config){.url = url, .token = "t", .timeout_ms = 60000}, &x.c), ERR_OK);
+        assert_int_equal(pthread_create(&thread, NULL, wait_for_it, &x), 0);
+        int peer = accept(fd, NULL, NULL);
+        assert_true(peer >= 0);
+        mbx_cancel(x.c);
+        pthread_join(thread, NULL);
+        assert_int_equal(x.result, ERR_CANCELED);
+        mbx_close(x.c);
+        close(peer);
+    }
+    struct waiter x = {.sends = true};
+    assert_int_equal(mbx_open(&(struct mbx_config){.url = url, .token = "t", .timeout_ms = 200}, &x.c),
+                     ERR_OK);
+    wait_for_it(&x);
+    assert_int_equal(x.result, ERR_TIMEOUT);
+    close(fd); /* gone */
+    wait_for_it(&x);
+    assert_true(x.result == ERR_REFUSED || x.result == ERR_TIMEOUT);
+    struct rlimit was, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    none = (struct rlimit){3, was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    wait_for_it(&x);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    assert_int_not_equal(x.result, ERR_OK);
+    wait_for_it(&x); /* and it can be asked again */
+    assert_true(x.result == ERR_REFUSED || x.result == ERR_TIMEOUT);
+    mbx_close(x.c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_lives_through_the_client),
         cmocka_unit_test(a_client_goes_where_it_is_sent_but_not_for_ever),
         cmocka_unit_test(a_send_that_comes_too_soon_is_repeated_when_it_may),
-        cmocka_unit_test(a_stream_ends_when_its_reader_has_had_enough_and_when_the_service_says_so)};
+        cmocka_unit_test(a_stream_ends_when_its_reader_has_had_enough_and_when_the_service_says_so),
+        cmocka_unit_test(a_call_that_waits_ends_when_another_thread_cancels_it_and_leaves_nothing),
+        cmocka_unit_test(a_server_that_is_silent_or_gone_and_a_process_without_descriptors_end_a_call)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
