@@ -89,7 +89,7 @@ static size_t decode_wide(const char *p, size_t n, uint8_t *out, size_t bytes)
 static size_t encode(const uint8_t *b, size_t n, const char *digits, bool pad, char *out)
 {
     char *at = out;
-    if (digits == std_digits && wide()) {
+    if (n && digits == std_digits && wide()) { /* nothing may be nowhere */
         size_t done = encode_wide(b, n, at);
         at += done / 3 * 4;
         b += done;
