@@ -105,7 +105,8 @@ static enum err place_object(struct edge_store *s, struct edge_commit *c)
     enum err e = store_disk_rename(s->disk, c->tmp, path);
     if (e == ERR_OK && store_path_dir(path, dir))
         e = store_disk_sync_dir(s->disk, dir);
-    obs_counter_inc(obs_counter_nth(s->e->m[EDGE_M_cas_writes], e != ERR_OK ? 2 : there ? 1 : 0));
+    if (e == ERR_OK) /* what fails is counted by whoever asked for it, wherever it failed */
+        obs_counter_inc(obs_counter_nth(s->e->m[EDGE_M_cas_writes], there ? 1 : 0));
     return e;
 }
 

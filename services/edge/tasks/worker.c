@@ -444,6 +444,8 @@ static void work(struct job *j)
     }
     struct edge_outcome o = fill(j);
     o.unasked = j->f->tries == 0; /* stored under another name, or a peer had it */
+    if (o.err == ERR_UNAVAILABLE && o.reason == EDGE_R_CAS)
+        obs_counter_inc(obs_counter_nth(j->e->m[EDGE_M_cas_writes], 2));
     drop_tmp(j);
     if (o.err == ERR_CANCELED)
         edge_fill_hand_back(j->e, j->f);
