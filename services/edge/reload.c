@@ -25,7 +25,7 @@ struct wish {
 
 struct wishes {
     struct wish list[EDGE_PACKS_MAX];
-    size_t n;
+    size_t n, refused; /* refused: no room for them */
 };
 
 void edge_reload_init(struct edge_reload *r)
@@ -55,8 +55,10 @@ static struct wish *wish_find(struct wishes *w, const char *name)
 
 static struct wish *wish_add(struct wishes *w, struct str name)
 {
-    if (w->n == EDGE_PACKS_MAX)
+    if (w->n == EDGE_PACKS_MAX) {
+        w->refused++;
         return NULL;
+    }
     struct wish *x = &w->list[w->n++];
     *x = (struct wish){0};
     snprintf(x->name, sizeof x->name, "%.*s", STR_ARG(name));
@@ -103,21 +105,35 @@ static void wish_from_dir(struct wishes *w, const char *dir, const char *entry)
         snprintf(x->mount, sizeof x->mount, "%.*s/", STR_ARG(name));
 }
 
+/* All names before any is taken, however many other files lie there: which packs are mounted must not depend on the order in which a
+ * directory gives them. */
 static void scan_packs_dir(struct wishes *w, const char *dir)
 {
     DIR *d = opendir(dir);
-    char *names[4 * EDGE_PACKS_MAX];
-    size_t n = 0;
-    for (struct dirent *de = d ? readdir(d) : NULL; de && n < sizeof names / sizeof *names; de = readdir(d))
+    char **names = NULL, **more;
+    size_t n = 0, cap = 0;
+    for (struct dirent *de = d ? readdir(d) : NULL; de; de = readdir(d)) {
+        if (de->d_name[0] == '.')
+            continue;
+        if (n == cap) {
+            cap = cap ? 2 * cap : 256;
+            more = reallocarray(names, cap, sizeof *names);
+            if (!more)
+                break;
+            names = more;
+        }
         if ((names[n] = strdup(de->d_name)))
             n++;
+    }
     if (d)
         closedir(d);
-    qsort(names, n, sizeof *names, by_bytes);
+    if (n)
+        qsort(names, n, sizeof *names, by_bytes);
     for (size_t i = 0; i < n; i++) {
         wish_from_dir(w, dir, names[i]);
         free(names[i]);
     }
+    free(names);
 }
 
 static void collect(struct edge *e, struct wishes *w)
@@ -391,6 +407,8 @@ enum err edge_packs_reload(struct edge *e, const struct str *only, size_t only_n
     g->number = old ? old->number + 1 : 1;
     g->published_ms = edge_now_ms(e);
     collect(e, w);
+    if (w->refused)
+        obs_log(svc_log(e->svc), OBS_WARN, "packs_too_many", OBS_U64("refused", w->refused), OBS_END);
     for (size_t i = 0; err == ERR_OK && i < w->n; i++) {
         struct edge_slot *slot = &g->slots[g->n++],
                          *before = old ? edge_slot_find(old, str_from_c(w->list[i].name)) : NULL;
