@@ -162,7 +162,8 @@ static void set_limits(struct edge *e)
     uint64_t body = least(c->max_body_bytes, c->ingress_body);
     struct net_limits limits = {
         .header_bytes = c->header_bytes,
-        .body_max = body ? body : 1, /* 0 would mean the default; GET with a body of one byte is harmless */
+        .body_max = body,
+        .no_body = body == 0,
         .inflate_ratio = (unsigned)c->inflate_ratio,
         .inflate_max = c->inflate_abs,
         .read_timeout_ms = shorter(c->read_timeout, c->ingress_timeout),

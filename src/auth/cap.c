@@ -341,6 +341,13 @@ static enum err verify_fresh(struct auth *a, struct str token, int64_t now_ns, s
 
 enum err auth_verify(struct auth *a, struct str token, struct auth_cap **out_cap)
 {
+    struct auth_deny ignored;
+    return auth_verify_why(a, token, out_cap, &ignored);
+}
+
+enum err auth_verify_why(struct auth *a, struct str token, struct auth_cap **out_cap,
+                         struct auth_deny *out_why)
+{
     CHECK_MAGIC(a, AUTH_MAGIC);
     struct auth_cap *cap = NULL;
     enum err e = ERR_UNAUTHENTICATED;
@@ -356,6 +363,8 @@ enum err auth_verify(struct auth *a, struct str token, struct auth_cap **out_cap
             *out_cap = cap;
             return ERR_OK;
         }
+        *out_why = now_ms >= cap->exp_ms ? (struct auth_deny){AUTH_CV_EXP, "expired", {0}}
+                                         : (struct auth_deny){AUTH_CV_NBF, "not_yet", {0}};
         auth_cap_release(cap);
         e = ERR_UNAUTHENTICATED;
     }

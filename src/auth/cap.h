@@ -72,6 +72,10 @@ NODISCARD enum err auth_set_cache_ttl(struct auth *a,
 NODISCARD enum err auth_bearer(struct str authorization, struct str *out_token);
 
 NODISCARD enum err auth_verify(struct auth *a, struct str token, struct auth_cap **out_cap);
+/* The same, and for a token that is one of ours but out of its time what auth_allows would say: its holder may know. */
+struct auth_deny;
+NODISCARD enum err auth_verify_why(struct auth *a, struct str token, struct auth_cap **out_cap,
+                                   struct auth_deny *out_why);
 struct auth_cap *auth_cap_hold(struct auth_cap *cap); /* one more reference */
 void auth_cap_release(struct auth_cap *cap);          /* NULL is fine */
 

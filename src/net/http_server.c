@@ -68,7 +68,7 @@ static struct net_limits limits_filled(const struct net_limits *l)
     f.header_bytes = at_most(or_size(l->header_bytes, NET_HTTP_HEAD_MAX), NET_HTTP_HEAD_MAX);
     f.header_fields = at_most(or_size(l->header_fields, NET_HTTP_FIELDS_MAX), NET_HTTP_FIELDS_MAX);
     f.target_bytes = at_most(or_size(l->target_bytes, 8192), f.header_bytes);
-    f.body_max = or_size(l->body_max, 1 << 20);
+    f.body_max = l->no_body ? 0 : or_size(l->body_max, 1 << 20);
     f.inflate_ratio = l->inflate_ratio ? l->inflate_ratio : 10;
     f.read_timeout_ms = or_ms(l->read_timeout_ms, 5000);
     f.write_timeout_ms = or_ms(l->write_timeout_ms, 5000);

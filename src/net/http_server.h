@@ -267,10 +267,11 @@ bool net_cidr_any(const struct net_cidr *list, size_t n, const uint8_t addr[16])
 
 /* 0 means the default in brackets, unless said otherwise. */
 struct net_limits {
-    size_t header_bytes;          /* [16384] and at most that: 431 */
-    size_t header_fields;         /* [100] and at most that: 431 */
-    size_t target_bytes;          /* [8192] request line: 414 */
-    size_t body_max;              /* [1 MiB] 413 */
+    size_t header_bytes;  /* [16384] and at most that: 431 */
+    size_t header_fields; /* [100] and at most that: 431 */
+    size_t target_bytes;  /* [8192] request line: 414 */
+    size_t body_max;      /* [1 MiB] 413 */
+    bool no_body; /* body_max is 0: any body is too large, but for routes with a bound of their own */
     unsigned inflate_ratio;       /* [10] 413 */
     size_t inflate_max;           /* [the route's body_max] 413 */
     int64_t read_timeout_ms;      /* [5000] whole request: 408 */

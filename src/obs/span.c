@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/hex.h"
 #include "base/rng.h"
 
 enum { TRACER_MAGIC = 0x54524143, CACHE_LINE = 64 };
@@ -79,21 +80,12 @@ enum err obs_traceparent_parse(struct str header, struct obs_trace *out)
     return ERR_OK;
 }
 
-static void hex_write(char *out, const uint8_t *p, size_t n)
-{
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < n; i++) {
-        out[2 * i] = digits[p[i] >> 4];
-        out[2 * i + 1] = digits[p[i] & 15];
-    }
-}
-
 void obs_traceparent_format(const struct obs_trace *t, char out[OBS_TRACEPARENT_CHARS])
 {
     memcpy(out, "00-", 3);
-    hex_write(out + 3, t->trace_id, 16);
+    hex_encode(t->trace_id, 16, out + 3);
     out[35] = '-';
-    hex_write(out + 36, t->span_id, 8);
+    hex_encode(t->span_id, 8, out + 36);
     memcpy(out + 52, t->sampled ? "-01" : "-00", 4);
 }
 

@@ -297,8 +297,9 @@ enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *
                              struct auth_cap **out_cap, struct auth_deny *out_why)
 {
     struct auth_cap *cap;
+    struct auth_deny ignored;
     int64_t retry_ms;
-    enum err e = auth_verify(s->auth, token, &cap);
+    enum err e = auth_verify_why(s->auth, token, &cap, out_why != NULL ? out_why : &ignored);
     if (e == ERR_OK) {
         if (want->now_ms == 0)
             want->now_ms = clock_wall_ms(s->clock);
@@ -358,10 +359,21 @@ enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_want *want
     } else if (e == ERR_RATE_LIMITED)
         net_reply_problem(rq, e, "the capability's rate is used up");
     else
-        net_reply_problem_full(
-            rq, &(struct net_problem){
-                    .err = ERR_UNAUTHENTICATED,
-                    .detail = STR("a valid capability is needed: Authorization: Bearer <token>"),
-                    .headers = &(struct net_headers){.raw = STR("WWW-Authenticate: Bearer\r\n")}});
+        svc_reply_unauthenticated(rq, why.reason);
     return e;
+}
+
+void svc_reply_unauthenticated(struct net_req *rq, const char *reason)
+{
+    struct net_problem p = {.err = ERR_UNAUTHENTICATED,
+                            .detail = STR("a valid capability is needed: Authorization: Bearer <token>"),
+                            .headers = &(struct net_headers){.raw = STR("WWW-Authenticate: Bearer\r\n")}};
+    if (reason != NULL && strcmp(reason, "expired") == 0) {
+        p.detail = STR("the capability has expired");
+        p.details_json = bytes_of_str(STR("{\"reason\":\"expired\"}"));
+    } else if (reason != NULL && strcmp(reason, "not_yet") == 0) {
+        p.detail = STR("the capability is not valid yet");
+        p.details_json = bytes_of_str(STR("{\"reason\":\"not_yet\"}"));
+    }
+    net_reply_problem_full(rq, &p);
 }

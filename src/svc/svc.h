@@ -243,5 +243,7 @@ NODISCARD enum err svc_authorize_token(struct svc *s, struct str token, struct a
                                        struct auth_cap **out_cap, struct auth_deny *out_why);
 /* A line at level debug for a handler that judges capabilities itself: which token (its name in logs) was refused, and why. */
 void svc_log_refused(struct svc *s, struct net_req *rq, enum err e, const char *reason);
+/* 401; says when the capability is out of its time (`expired`, `not_yet`), and of no other what is wrong with it. */
+void svc_reply_unauthenticated(struct net_req *rq, const char *reason);
 
 #endif

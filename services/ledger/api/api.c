@@ -363,8 +363,11 @@ enum err ledger_job_identify(struct ledger_service *s, struct ledger_job *job, s
 {
     int64_t retry_ms = 0;
     if (!ledger_provider_is_http(s->l->providers, PROVIDER_KMS)) {
-        if (auth_verify(svc_auth(s->svc), token, &job->cap) != ERR_OK)
+        struct auth_deny why = {0};
+        if (auth_verify_why(svc_auth(s->svc), token, &job->cap, &why) != ERR_OK) {
+            job->why = why.reason;
             return ERR_UNAUTHENTICATED;
+        }
         if (auth_rate_take(job->cap, &retry_ms) != ERR_OK)
             return ERR_RATE_LIMITED;
         job->who.kid = str_from_c(auth_cap_kid(job->cap));

@@ -229,7 +229,7 @@ void ledger_post_ingest(struct net_req *rq, void *ctx)
     struct str token;
     if (auth_bearer(net_req_header(rq, "authorization"), &token) != ERR_OK) {
         ledger_refused(l, ERR_UNAUTHENTICATED);
-        net_reply_problem(rq, ERR_UNAUTHENTICATED, "a capability for ron-ledger is needed");
+        svc_reply_unauthenticated(rq, NULL);
         return;
     }
     struct ledger_job *job = ledger_job_take(&l->jobs, l);
@@ -243,9 +243,10 @@ void ledger_post_ingest(struct net_req *rq, void *ctx)
     enum err err = ledger_job_identify(s, job, token);
     if (err != ERR_OK) {
         ledger_refused(l, err);
-        net_reply_problem(rq, err, "%s",
-                          err == ERR_RATE_LIMITED ? "the capability's rate is used up"
-                                                  : "a capability for ron-ledger is needed");
+        if (err == ERR_RATE_LIMITED)
+            net_reply_problem(rq, err, "the capability's rate is used up");
+        else
+            svc_reply_unauthenticated(rq, job->why);
         ledger_job_free(job);
         return;
     }

@@ -8,10 +8,11 @@ enum err wallet_api_verify(struct wallet *w, struct net_req *rq, struct auth_cap
 {
     struct str token;
     struct auth_cap *cap;
+    struct auth_deny why = {0};
     int64_t retry_ms;
     enum err e = auth_bearer(net_req_header(rq, "authorization"), &token);
     if (e == ERR_OK)
-        e = auth_verify(svc_auth(w->svc), token, &cap);
+        e = auth_verify_why(svc_auth(w->svc), token, &cap, &why);
     if (e == ERR_OK && (e = auth_rate_take(cap, &retry_ms)) != ERR_OK)
         auth_cap_release(cap);
     if (e == ERR_OK) {
@@ -19,16 +20,12 @@ enum err wallet_api_verify(struct wallet *w, struct net_req *rq, struct auth_cap
         return ERR_OK;
     }
     obs_counter_inc(obs_counter_nth(w->auth_failures, e == ERR_RATE_LIMITED ? 2 : 0));
-    svc_log_refused(w->svc, rq, e, NULL);
+    svc_log_refused(w->svc, rq, e, why.reason);
     if (e == ERR_RATE_LIMITED)
         wallet_refuse(w, rq, e, "the capability's rate is used up");
     else {
         wallet_refused(w, rq, ERR_UNAUTHENTICATED);
-        net_reply_problem_full(
-            rq, &(struct net_problem){
-                    .err = ERR_UNAUTHENTICATED,
-                    .detail = STR("a valid capability is needed: Authorization: Bearer <token>"),
-                    .headers = &(struct net_headers){.raw = STR("WWW-Authenticate: Bearer\r\n")}});
+        svc_reply_unauthenticated(rq, why.reason);
     }
     return e;
 }
