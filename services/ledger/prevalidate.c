@@ -123,6 +123,12 @@ static void judge_known(struct ledger *l, struct ledger_job *job, struct ledger_
         count_lookup(l, LOOKUP_READ);
     }
     if (!sha256_eq(&fp, &u->p.fp)) {
+        struct ledger_unit_facts
+            facts; /* "another" is final: not said because a byte of the journal rotted */
+        if (!f->young && ledger_read_facts(l, f->place, f->seq, NULL, &job->arena, &facts) != ERR_OK) {
+            reject_unit(u, ERR_UNAVAILABLE, "disk");
+            return;
+        }
         reject_unit(u, ERR_CONFLICT, NULL);
         u->reject.number = f->seq;
         return;

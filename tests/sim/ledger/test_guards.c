@@ -93,6 +93,34 @@ static void a_journal_that_is_not_the_one_that_was_closed_is_not_written_to(void
     end(&r);
 }
 
+/* A fingerprint that rotted in the journal: the unit it belonged to is not called another one, which would be final. */
+static void a_fingerprint_that_rotted_is_no_conflict(void **state) RT_BLOCKS
+{
+    (void)state;
+    enum { RECORD_FP = 20 };
+    struct rig r;
+    struct store_file *f;
+    uint8_t b;
+    found(&r);
+    struct place at = mint_group(&r, 0);
+    mint_group(&r, 1);
+    atomic_store(&r.l->want_gen, true);
+    rig_round(&r, NULL, 0);
+    assert_int_equal(rig_checkpoint(&r), ERR_OK);
+    assert_int_equal(rig_mint(&r, 0).verdict, VERDICT_DUPLICATE);
+    uint64_t fp = at.from + STORE_FRAME_HEADER + RECORD_FP;
+    assert_int_equal(store_file_open(r.disk, segment, STORE_READ | STORE_WRITE, &f), ERR_OK);
+    assert_int_equal(store_file_read_all(f, &b, 1, fp), ERR_OK);
+    b ^= 1;
+    assert_int_equal(store_file_pwrite(f, &b, 1, fp), ERR_OK);
+    store_file_close(f);
+    struct rig_outcome out = rig_mint(&r, 0);
+    assert_int_equal(out.verdict, VERDICT_REJECTED);
+    assert_int_equal(out.reason, ERR_UNAVAILABLE);
+    assert_int_equal(ledger_safe_cause(r.l), CAUSE_CORRUPT);
+    end(&r);
+}
+
 /* ---- bounds ---- */
 
 static struct rig_outcome send(struct rig *r, enum core_kind kind, const char *id, const char *account,
@@ -168,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_journal_that_ends_before_the_checkpoint_is_not_written_to),
         cmocka_unit_test(a_journal_that_is_not_the_one_that_was_closed_is_not_written_to),
+        cmocka_unit_test(a_fingerprint_that_rotted_is_no_conflict),
         cmocka_unit_test(accounts_lanes_holds_and_reversals_end_at_their_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
