@@ -212,25 +212,33 @@ static void opening_leaves_three_generations_to_the_checkpointer(void **state) R
     }
 }
 
+/* Of a checkpoint, in a fresh ledger with two generations: the plan says which call of the disk fails. */
+static enum err first_attempt(struct history *h, const struct store_fault_plan *plan, void **out_log,
+                              bool *out_fired) RT_BLOCKS
+{
+    static const struct store_fault_plan none = {0};
+    struct store_disk *disk;
+    assert_int_equal(store_disk_faulty(plan->eio_at + plan->enospc_at, &none, &disk), ERR_OK);
+    begin(h, disk);
+    next_generation(h);
+    next_generation(h);
+    assert_int_equal(rt_chan_try_recv(h->r.l->gen_tx, out_log), ERR_OK);
+    store_disk_faulty_plan(disk, plan);
+    enum err err = ledger_checkpoint_write(h->r.l, *out_log);
+    *out_fired = store_disk_faulty_fired(disk);
+    store_disk_faulty_plan(disk, &none);
+    return err;
+}
+
 /* Whatever it was that failed, the second attempt leaves each generation with one run. */
 static void a_checkpoint_that_failed_is_written_once(void **state) RT_BLOCKS
 {
     (void)state;
-    static const struct store_fault_plan none = {0};
-    for (uint64_t k = 1, fired = 1; fired; k++) {
+    bool fired = true;
+    for (uint64_t k = 1; fired; k++) {
         struct history h;
-        struct store_disk *disk;
-        struct store_fault_plan plan = {.eio_at = k};
         void *log;
-        assert_int_equal(store_disk_faulty(k, &none, &disk), ERR_OK);
-        begin(&h, disk);
-        next_generation(&h);
-        next_generation(&h);
-        assert_int_equal(rt_chan_try_recv(h.r.l->gen_tx, &log), ERR_OK);
-        store_disk_faulty_plan(disk, &plan);
-        enum err err = ledger_checkpoint_write(h.r.l, log);
-        fired = store_disk_faulty_fired(disk);
-        store_disk_faulty_plan(disk, &none);
+        enum err err = first_attempt(&h, &(struct store_fault_plan){.eio_at = k}, &log, &fired);
         if (err != ERR_OK)
             assert_int_equal(ledger_checkpoint_write(h.r.l, log), ERR_OK);
         assert_runs(&h, 1);
@@ -515,22 +523,12 @@ static uint64_t files_in(struct history *h, const char *dir) RT_BLOCKS
 static void a_checkpoint_without_room_leaves_nothing_behind(void **state) RT_BLOCKS
 {
     (void)state;
-    static const struct store_fault_plan none = {0};
     unsigned failed = 0;
-    for (uint64_t k = 1, fired = 1; fired; k++) {
+    bool fired = true;
+    for (uint64_t k = 1; fired; k++) {
         struct history h;
-        struct store_disk *disk;
-        struct store_fault_plan plan = {.enospc_at = k};
         void *log;
-        assert_int_equal(store_disk_faulty(k, &none, &disk), ERR_OK);
-        begin(&h, disk);
-        next_generation(&h);
-        next_generation(&h);
-        assert_int_equal(rt_chan_try_recv(h.r.l->gen_tx, &log), ERR_OK);
-        store_disk_faulty_plan(disk, &plan);
-        enum err err = ledger_checkpoint_write(h.r.l, log);
-        fired = store_disk_faulty_fired(disk);
-        store_disk_faulty_plan(disk, &none);
+        enum err err = first_attempt(&h, &(struct store_fault_plan){.enospc_at = k}, &log, &fired);
         if (err != ERR_OK) {
             struct ledger_view *v = ledger_index_pin(&h.r.l->index);
             uint64_t in_force = v->n_runs; /* only the manifest failed: the next attempt writes just that */
