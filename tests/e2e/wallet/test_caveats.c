@@ -34,9 +34,9 @@ static const struct row {
     {"aud = svc-wallet", ALL(OK)},
     {"aud = ron-ledger", ALL("aud")},
     {"exp < 2090-01-01T00:00:00Z", ALL(OK)},
-    {"exp < 2020-01-01T00:00:00Z", ALL("unauthenticated")},
+    {"exp < 2020-01-01T00:00:00Z", ALL("expired")},
     {"nbf > 2020-01-01T00:00:00Z", ALL(OK)},
-    {"nbf > 2090-01-01T00:00:00Z", ALL("unauthenticated")},
+    {"nbf > 2090-01-01T00:00:00Z", ALL("not_yet")},
     {"op in issue", {OK, "op", "op", "op", "op", "op", "op", "op", "op", "op"}},
     {"op in transfer", {"op", OK, "op", "op", "op", "op", "op", "op", "op", "op"}},
     {"op in burn", {"op", "op", OK, "op", "op", "op", "op", "op", "op", "op"}},
@@ -174,10 +174,8 @@ static const char *told(void)
 
 static void assert_status_fits(const char *word)
 {
-    int status = strcmp(word, OK) == 0                  ? 200
-                 : strcmp(word, "unauthenticated") == 0 ? 401
-                 : strcmp(word, "not_found") == 0       ? 404
-                                                        : 403;
+    bool untimely = strcmp(word, "expired") == 0 || strcmp(word, "not_yet") == 0;
+    int status = strcmp(word, OK) == 0 ? 200 : untimely ? 401 : strcmp(word, "not_found") == 0 ? 404 : 403;
     assert_int_equal(a.status, status);
 }
 
