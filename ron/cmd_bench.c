@@ -511,8 +511,6 @@ static int run_mailbox(struct cmd_ctx *ctx, int argc, char **argv)
         status = cmd_fail(ctx, CMD_USAGE, "over OAP it only sends: --mode send");
     if (status == CMD_OK && s.rate > 0 && (t.addrs[0].oap || mode != LOAD_MAILBOX_SEND))
         status = cmd_fail(ctx, CMD_USAGE, "--rate is for sending over HTTP: --mode send");
-    if (status == CMD_OK && s.rate > 0 && s.awake)
-        status = cmd_fail(ctx, CMD_USAGE, "at a --rate it sleeps until the next is due: not --awake");
     if (status == CMD_OK && !t.addrs[0].oap && s.batch > 1)
         status =
             cmd_fail(ctx, CMD_USAGE, "--batch is for sending over OAP: --mode send --urls oap://host:port");

@@ -434,14 +434,17 @@ static bool over(const struct mill *m, int64_t until_ns)
            (m->spec->stop != NULL && atomic_load(m->spec->stop));
 }
 
-/* How long nothing is due. At a rate we sleep until the next moment: who spins uses up its turn, and then waits for all others. */
+/* How long nothing is due. At a rate we sleep until the next moment: who spins on a core that is not its own uses up its turn, and then waits
+ * for all others. */
 static int64_t sleep_ns(const struct mill *m)
 {
     if (m->n_later > 0 || m->n_closed > 0)
         return ms_ns;
+    if (m->spec->awake)
+        return 0;
     if (m->spec->rate > 0 && may_begin(m) && m->n_waiting + m->n_spent < m->n_slots)
         return m->due_ns > m->now_ns ? m->due_ns - m->now_ns : 0;
-    return m->spec->awake && m->spec->rate <= 0 ? 0 : 20 * ms_ns;
+    return 20 * ms_ns;
 }
 
 /* How long this thread was able to run and did not, since it began. */

@@ -5,8 +5,8 @@
  *   connection   goes to the address that all use at the moment; one that is cut, silent for timeout_ms, or told to go elsewhere is
  *                opened again, at the next address if nobody has turned there yet
  *   rate 0       closed loop: a slot asks again when it is answered
- *   awake        between answers it looks again and never sleeps: whoever sends to a sleeper pays for waking it, and is what is measured
  *   rate r       open loop: r requests a second are due whatever comes back; one that finds no free slot waits, and its wait counts
+ *   awake        between answers it looks again and never sleeps: whoever sends to a sleeper pays for waking it, and is what is measured
  *
  * It ends when `ms` are over, when `count_max` things were asked for, or when the wire has nothing more to ask; then what is under
  * way is waited for, for patience_ms at most. Latency is from the first time a request was asked (or due) to its last answer,
@@ -68,7 +68,7 @@ struct load_mill_spec {
     size_t n_addrs, first_addr;
     unsigned conns, inflight;
     double rate;
-    bool awake; /* closed loop: looks again instead of sleeping, on a core of its own */
+    bool awake; /* on a core of its own */
     int64_t ms;
     uint64_t count_max;              /* 0: no bound but the time */
     int64_t timeout_ms, patience_ms; /* 0: 10 s each */
