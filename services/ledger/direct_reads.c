@@ -327,6 +327,20 @@ void ledger_direct__roots(struct ledger_client *c, uint64_t since, uint32_t limi
     }
 }
 
+static void proof_over(struct direct_read *r, enum err err, const struct ledger_proven *p,
+                       struct ledger_proof_reply reply)
+{
+    if (err == ERR_OK) {
+        reply.root = p->root;
+        reply.path = p->path;
+        reply.n_path = p->n;
+    } else
+        reply = (struct ledger_proof_reply){
+            .a = ledger_direct__refused(err == ERR_NOT_FOUND ? err : ERR_UNAVAILABLE)};
+    r->to.proof(r->ctx, &reply);
+    read_over(r);
+}
+
 static void run_proof(struct ledger_service *s, struct ledger_read *read) RT_BLOCKS
 {
     struct direct_read *r = (struct direct_read *)read;
@@ -338,16 +352,10 @@ static void run_proof(struct ledger_service *s, struct ledger_read *read) RT_BLO
     enum err err = ledger_prove_inclusion(s->l, r->a, size, &p);
     if (err == ERR_OK) {
         reply.leaf_hash = p.leaf;
-        reply.root = p.root;
-        reply.path = p.path;
-        reply.n_path = p.n;
         reply.checkpoint = ledger_note_text(s, size, &a);
-    } else
-        reply = (struct ledger_proof_reply){
-            .a = ledger_direct__refused(err == ERR_NOT_FOUND ? err : ERR_UNAVAILABLE)};
-    r->to.proof(r->ctx, &reply);
+    }
+    proof_over(r, err, &p, reply);
     arena_fini(&a);
-    read_over(r);
 }
 
 static void run_consistency(struct ledger_service *s, struct ledger_read *read) RT_BLOCKS
@@ -357,16 +365,9 @@ static void run_consistency(struct ledger_service *s, struct ledger_read *read) 
     uint64_t to = r->b == 0 ? ledger_head_seq(s->l) : r->b;
     struct ledger_proof_reply reply = {.a = ledger_direct__answered, .seq = r->a, .tree_size = to};
     enum err err = ledger_prove_consistency(s->l, r->a, to, &p);
-    if (err == ERR_OK) {
+    if (err == ERR_OK)
         reply.from_root = p.from_root;
-        reply.root = p.root;
-        reply.path = p.path;
-        reply.n_path = p.n;
-    } else
-        reply = (struct ledger_proof_reply){
-            .a = ledger_direct__refused(err == ERR_NOT_FOUND ? err : ERR_UNAVAILABLE)};
-    r->to.proof(r->ctx, &reply);
-    read_over(r);
+    proof_over(r, err, &p, reply);
 }
 
 static void proof_send(struct ledger_client *c, uint64_t a, uint64_t b, ledger_proof_fn *fn, void *ctx,

@@ -11,18 +11,11 @@ import sqlite3
 import struct
 import sys
 
+from varint import varint
+
 out = sys.argv[1]
 os.makedirs(out + "/refused")
 os.makedirs(out + "/bearable")
-
-
-def varint(n):
-    b = bytearray()
-    while n >= 0x80:
-        b.append(n & 0x7F | 0x80)
-        n >>= 7
-    b.append(n)
-    return bytes(b)
 
 
 def directory(*entries):  # (id, run, length, offset)

@@ -12,14 +12,7 @@ import random
 import struct
 import sys
 
-
-def varint(n):
-    out = bytearray()
-    while n >= 0x80:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
-    return bytes(out)
+from varint import varint
 
 
 def tile_id(z, x, y):

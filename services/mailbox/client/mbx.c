@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/arena.h"
 #include "base/buf.h"
@@ -14,6 +13,7 @@
 #include "base/rng.h"
 #include "net/http_client.h"
 #include "obs/log.h"
+#include "rt/bell.h"
 #include "services/mailbox/core/ids.h"
 
 enum {
@@ -23,8 +23,7 @@ enum {
     TOKEN_MAX = 8192,
     REDIRECTS_MAX = 5,
     LINE_MAX_BYTES = 2 << 20,
-    SILENCE_MS = 45000, /* a stream that lives says so every 15 s */
-    LOOK_MS = 50        /* how soon a pause sees that it was canceled */
+    SILENCE_MS = 45000 /* a stream that lives says so every 15 s */
 };
 
 struct mbx {
@@ -34,7 +33,8 @@ struct mbx {
     struct obs_log *log;
     struct rng rng;
     char why[256];
-    atomic_bool canceled; /* by any thread; looked at by the one whose call waits */
+    atomic_bool canceled;  /* by any thread; looked at by the one whose call waits */
+    struct rt_bell cancel; /* rings when it is; for the one that pauses */
 };
 
 static char *copy(const char *prefix, const char *s)
@@ -63,6 +63,7 @@ enum err mbx_open(const struct mbx_config *config, struct mbx **out)
     if (!c)
         return ERR_NO_MEMORY;
     c->magic = MBX_MAGIC;
+    rt_bell_init(&c->cancel);
     c->url = copy("", config->url);
     c->authorization = copy("Authorization: Bearer ", config->token);
     c->uds = config->uds ? copy("", config->uds) : NULL;
@@ -98,6 +99,7 @@ void mbx_cancel(struct mbx *c)
 {
     CHECK_MAGIC(c, MBX_MAGIC);
     atomic_store(&c->canceled, true);
+    rt_bell_ring(&c->cancel);
 }
 
 const char *mbx_why(const struct mbx *c)
@@ -220,12 +222,13 @@ static enum err once(struct mbx *c, const char *path, struct buf *body, struct d
 }
 
 /* False: it was canceled meanwhile. */
-static bool pause_ms(const struct mbx *c, int64_t ms)
+static bool pause_ms(struct mbx *c, int64_t ms) RT_BLOCKS
 {
-    for (; ms > 0 && !atomic_load(&c->canceled); ms -= LOOK_MS) {
-        int64_t piece = ms < LOOK_MS ? ms : LOOK_MS;
-        nanosleep(&(struct timespec){0, piece * 1000000}, NULL);
-    }
+    struct deadline until = deadline_in_ms(ms);
+    uint64_t noted;
+    do
+        noted = rt_bell_note(&c->cancel);
+    while (!atomic_load(&c->canceled) && rt_bell_wait(&c->cancel, noted, until) == ERR_OK);
     return !atomic_load(&c->canceled);
 }
 
