@@ -334,12 +334,13 @@ static struct net_oap_req *req_new(struct net_oap_conn *c, const struct net_oap_
     *out_err = compressed ? inflate(f, &inflated, &n) : ERR_OK;
     if (*out_err != ERR_OK)
         return NULL;
-    struct net_oap_req *rq = calloc(1, sizeof *rq + (compressed ? 0 : n));
+    struct net_oap_req *rq = malloc(sizeof *rq + (compressed ? 0 : n));
     if (rq == NULL) {
         free(inflated);
         *out_err = ERR_BUSY;
         return NULL;
     }
+    memset(rq, 0, sizeof *rq); /* not the payload's place: it is written in a moment */
     rq->magic = NET_OAP_REQ_MAGIC;
     rq->conn = c;
     rq->shard = c->shard;

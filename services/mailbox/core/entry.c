@@ -23,7 +23,7 @@ static enum err grow(struct mailbox_slabs *s)
     if (!dir)
         return ERR_NO_MEMORY;
     s->slab = dir;
-    struct mailbox_entry *slab = huge_alloc(s->slabs >= MAILBOX_SMALL_PIECES);
+    struct mailbox_entry *slab = huge_alloc(mailbox_slabs_whole(s, s->slabs));
     if (!slab)
         return ERR_NO_MEMORY;
     s->slab[s->slabs++] = slab;

@@ -21,8 +21,8 @@
  * and moves to the forget wheel when the heap gives it up.
  *
  * Threads     One writer, no readers.
- * Memory      Slabs of 2 MiB on demand, given back only by fini. A free entry is reused first. The first few fill page by page:
- *             a large page that is half empty weighs most in a small table, and misses in its translation least.
+ * Memory      Slabs of 2 MiB on demand, given back only by fini. A free entry is reused first. Large pages are asked for while
+ *             replaying only, see mailbox_slabs_whole.
  */
 #ifndef RON_MAILBOX_CORE_ENTRY_H
 #define RON_MAILBOX_CORE_ENTRY_H
@@ -73,8 +73,6 @@ struct mailbox_entry {
 };
 _Static_assert(sizeof(struct mailbox_entry) == 72, "an entry is 72 bytes");
 
-enum { MAILBOX_SMALL_PIECES = 8 }; /* of a table, before large pages are asked for */
-
 enum { MAILBOX_SLAB_ENTRIES = HUGE_BYTES / sizeof(struct mailbox_entry) };
 
 struct mailbox_slabs {
@@ -90,6 +88,19 @@ NODISCARD enum err mailbox_slabs_alloc(struct mailbox_slabs *s,
                                        uint32_t *out_index); /* zeroed; ERR_NO_MEMORY */
 void mailbox_slabs_free(struct mailbox_slabs *s, uint32_t index);
 void mailbox_slabs_release_held(struct mailbox_slabs *s);
+
+enum { MAILBOX_SMALL_PIECES = 8 };
+
+/*
+ * Whether the next 2 MiB of a table (a slab, or a chunk of an index on them) are to be one large page. Clearing one takes 0.3 ms, and
+ * tens of milliseconds where memory has to be made free first or a host has to find it for its guest. A start wins by them what its
+ * page faults would cost; whoever waits for an answer would wait for all of it at once. The first pieces are never: a large page that is half empty weighs most
+ * in a small table.
+ */
+static inline bool mailbox_slabs_whole(const struct mailbox_slabs *s, uint32_t pieces)
+{
+    return s->hold_free && pieces >= MAILBOX_SMALL_PIECES;
+}
 
 static inline struct mailbox_entry *mailbox_entry_at(const struct mailbox_slabs *s, uint32_t index)
 {

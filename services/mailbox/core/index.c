@@ -154,7 +154,7 @@ static enum err new_bucket(struct mailbox_index *x, uint32_t depth, uint32_t *ou
         if (!wider)
             return ERR_NO_MEMORY;
         x->chunk = wider;
-        if (!(x->chunk[x->chunks] = huge_alloc(x->chunks >= MAILBOX_SMALL_PIECES)))
+        if (!(x->chunk[x->chunks] = huge_alloc(mailbox_slabs_whole(x->slabs, x->chunks))))
             return ERR_NO_MEMORY;
         x->chunks++;
     }

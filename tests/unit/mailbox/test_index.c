@@ -2,7 +2,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -200,6 +202,35 @@ static void keys_that_differ_in_any_kept_byte_are_two(void **state)
     end(t);
 }
 
+/* Mappings of this process for which large pages were asked. */
+static size_t asked_large(void)
+{
+    char line[512];
+    size_t n = 0;
+    FILE *f = fopen("/proc/self/smaps", "re");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        n += strncmp(line, "VmFlags:", 8) == 0 && strstr(line, " hg") != NULL;
+    fclose(f);
+    return n;
+}
+
+static void large_pages_are_for_who_replays_not_for_who_is_waited_for(void **state)
+{
+    (void)state;
+    if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0)
+        skip(); /* a kernel without them notes no wish */
+    struct table *t = table();
+    while (t->slabs.slabs <= MAILBOX_SMALL_PIECES + 1)
+        entry(t, (struct uuid){{0}});
+    assert_int_equal(asked_large(), 0);
+    t->slabs.hold_free = true;
+    for (uint32_t before = t->slabs.slabs; t->slabs.slabs <= before;)
+        entry(t, (struct uuid){{0}});
+    assert_true(asked_large() > 0);
+    end(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +241,7 @@ int main(void)
         cmocka_unit_test(keys_that_share_a_long_path_are_told_apart),
         cmocka_unit_test(a_path_without_end_is_refused_and_loses_nothing),
         cmocka_unit_test(room_made_beforehand_changes_nothing_that_can_be_found),
+        cmocka_unit_test(large_pages_are_for_who_replays_not_for_who_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
