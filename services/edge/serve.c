@@ -26,7 +26,7 @@ enum {
     INLINE_WARM_MAX = 64 << 10,
     BOUNDARY = 24,
     ETAG_CHARS = 73,
-    MAP_MAX = 6 << 10 /* a second call is cheaper than copying more than this */
+    MAP_MAX = 16 << 10 /* a second call is cheaper than copying more than this */
 };
 
 static const int64_t STILL_NS = 1000000; /* so often those of a file that is being sent */
