@@ -85,7 +85,7 @@ struct mailbox_send_item {
     enum err err;
     enum mailbox_why why;
     struct mailbox_sent sent;
-    bool has_chain;
+    bool has_chain, has_payload_hash;
     const char *detail;             /* of a refusal at the door */
     struct mailbox_send_item *next; /* of the same job */
 };

@@ -54,7 +54,7 @@ void mailbox_release(struct mailbox_lane *l, const struct mailbox_delivery *got,
 /* send.c: checks one message and fills the item; ERR_BAD_REQUEST and friends with *out_detail. */
 NODISCARD enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_message *m,
                                         struct mailbox_send_item *it, const char **out_detail);
-/* Distributes the items over jobs and submits them. */
+/* Hashes what was prepared, distributes the items over jobs and submits them. */
 void mailbox_send_submit(struct mailbox_call *c);
 /* settle.c: the same for settlements; every item goes to the shard its id names. */
 void mailbox_settle_submit(struct mailbox_call *c, enum mailbox_job_kind kind);

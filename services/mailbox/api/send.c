@@ -149,12 +149,14 @@ enum err mailbox_send_prepare(struct mailbox_call *c, const struct mailbox_messa
         return e;
     }
     hash_topic(c, m->topic, it);
-    sha256_of(m->payload.p, m->payload.n, &it->in.payload_hash);
-    if (m->has_payload_hash && !sha256_eq(&m->payload_hash, &it->in.payload_hash)) {
-        *out_detail = "payload_hash is not that of the payload";
-        return ERR_INTEGRITY;
+    it->has_payload_hash = m->has_payload_hash;
+    if (m->has_payload_hash) {
+        sha256_of(m->payload.p, m->payload.n, &it->in.payload_hash);
+        if (!sha256_eq(&m->payload_hash, &it->in.payload_hash)) {
+            *out_detail = "payload_hash is not that of the payload";
+            return ERR_INTEGRITY;
+        }
     }
-    mailbox_dedup_digest(m->topic, m->idem_key, &it->in.digest);
     it->in.topic = m->topic;
     it->in.idem_key = m->idem_key;
     it->in.tenant = auth_cap_tenant(c->cap);
@@ -175,6 +177,41 @@ static bool over_quota(struct mailbox_call *c)
     }
     return mailbox_quotas_take(&c->mb->quotas, auth_cap_tenant(c->cap), messages, bytes, c->started_ns) !=
            ERR_OK;
+}
+
+enum { AT_ONCE = 16 };
+
+static void hash_some(struct mailbox_send_item *const *items, size_t n)
+{
+    struct sha256_job jobs[2 * AT_ONCE] = {0};
+    struct sha256 keys[AT_ONCE];
+    uint8_t bytes[AT_ONCE][MAILBOX_DEDUP_BYTES_MAX];
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!items[i]->has_payload_hash)
+            jobs[count++] = (struct sha256_job){items[i]->in.payload, &items[i]->in.payload_hash};
+    for (size_t i = 0; i < n; i++) {
+        size_t len = mailbox_dedup_bytes(items[i]->in.topic, items[i]->in.idem_key, bytes[i]);
+        jobs[count++] = (struct sha256_job){bytes_of(bytes[i], len), &keys[i]};
+    }
+    sha256_of_many(jobs, count);
+    for (size_t i = 0; i < n; i++)
+        memcpy(items[i]->in.digest.b, keys[i].b, sizeof items[i]->in.digest.b);
+}
+
+/* Of all messages that were found good; none waits for another, so they are hashed side by side. */
+static void hash_items(struct mailbox_call *c)
+{
+    struct mailbox_send_item *some[AT_ONCE];
+    size_t n = 0;
+    for (size_t i = 0; i < c->send.n; i++) {
+        if (c->send.items[i].err == ERR_OK)
+            some[n++] = &c->send.items[i];
+        if (n == AT_ONCE || (n > 0 && i + 1 == c->send.n)) {
+            hash_some(some, n);
+            n = 0;
+        }
+    }
 }
 
 /* One job per shard touched, its items in the order of the request. */
@@ -206,6 +243,7 @@ void mailbox_send_submit(struct mailbox_call *c)
         mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
         return;
     }
+    hash_items(c);
     for (size_t i = 0; i < c->send.n; i++) {
         struct mailbox_send_item *it = &c->send.items[i];
         size_t k = 0;

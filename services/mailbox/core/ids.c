@@ -42,11 +42,12 @@ void mailbox_topic_hash(struct str topic, struct sha256 *out_hash)
     sha256_of(topic.p, topic.n, out_hash);
 }
 
-void mailbox_dedup_digest(struct str topic, struct str idem_key, struct mailbox_digest *out_digest)
+size_t mailbox_dedup_bytes(struct str topic, struct str idem_key, uint8_t out[MAILBOX_DEDUP_BYTES_MAX])
 {
     static const char tag[] = "ron/mailbox/dedup/v1";
-    uint8_t buf[sizeof tag + 4 + MAILBOX_TOPIC_MAX + 4 + MAILBOX_IDEM_MAX], *p = buf;
-    struct sha256 h;
+    _Static_assert(sizeof tag + 4 + MAILBOX_TOPIC_MAX + 4 + MAILBOX_IDEM_MAX == MAILBOX_DEDUP_BYTES_MAX,
+                   "the longest of each");
+    uint8_t *p = out;
 
     memcpy(p, tag, sizeof tag);
     p += sizeof tag;
@@ -55,8 +56,15 @@ void mailbox_dedup_digest(struct str topic, struct str idem_key, struct mailbox_
     p += 4 + topic.n;
     be32_put(p, (uint32_t)idem_key.n);
     memcpy(p + 4, idem_key.p, idem_key.n);
-    p += 4 + idem_key.n;
-    sha256_of(buf, (size_t)(p - buf), &h);
+    return (size_t)(p + 4 + idem_key.n - out);
+}
+
+void mailbox_dedup_digest(struct str topic, struct str idem_key, struct mailbox_digest *out_digest)
+{
+    uint8_t bytes[MAILBOX_DEDUP_BYTES_MAX];
+    struct sha256 h;
+
+    sha256_of(bytes, mailbox_dedup_bytes(topic, idem_key, bytes), &h);
     memcpy(out_digest->b, h.b, sizeof out_digest->b);
 }
 

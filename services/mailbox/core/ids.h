@@ -39,6 +39,9 @@ static inline uint16_t mailbox_bucket(const struct sha256 *topic_hash)
     return (uint16_t)(be16_get(topic_hash->b) >> 4);
 }
 void mailbox_dedup_digest(struct str topic, struct str idem_key, struct mailbox_digest *out_digest);
+/* What is hashed for it, for whoever hashes many at once: its bytes; the digest is the first of the SHA-256. */
+enum { MAILBOX_DEDUP_BYTES_MAX = 21 + 4 + MAILBOX_TOPIC_MAX + 4 + MAILBOX_IDEM_MAX };
+size_t mailbox_dedup_bytes(struct str topic, struct str idem_key, uint8_t out[MAILBOX_DEDUP_BYTES_MAX]);
 
 struct uuid mailbox_id_make(uint64_t ts_ms, uint16_t bucket, uint64_t random_bits);
 uint64_t mailbox_id_ts_ms(const struct uuid *id);
