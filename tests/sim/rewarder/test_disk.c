@@ -151,22 +151,41 @@ static void fill_log(struct store_disk *disk, const char *root) RT_BLOCKS
     rewarder_files_close(&files);
 }
 
+static const struct store_fault_plan no_fault = {.crash_at = 0};
+
+static struct fixture *on_faulty_disk(uint64_t seed)
+{
+    struct fixture *f = calloc(1, sizeof *f);
+    assert_non_null(f);
+    fixture_open(f);
+    assert_int_equal(store_disk_faulty(seed, &no_fault, &f->disk), ERR_OK);
+    return f;
+}
+
+static void end_on_faulty_disk(struct fixture *f) RT_BLOCKS
+{
+    char command[128];
+    (void)stop(f);
+    store_disk_destroy(f->disk);
+    fake_ledger_fini(f->ledger);
+    free(f->ledger);
+    snprintf(command, sizeof command, "rm -rf '%s'", f->dir);
+    assert_int_equal(system(command), 0);
+    free(f);
+}
+
 static char undisturbed[80];
 
 static bool round_of(uint64_t seed) RT_BLOCKS
 {
-    struct fixture *f = calloc(1, sizeof *f);
+    struct fixture *f = on_faulty_disk(seed);
     struct said s = {.stored = false};
     struct rng g;
-    char command[128];
-    assert_non_null(f);
     rng_seed(&g, seed);
-    fixture_open(f);
-    assert_int_equal(store_disk_faulty(seed, &(struct store_fault_plan){.crash_at = 0}, &f->disk), ERR_OK);
     f->flags[f->flag_n++] = "registry.compact_above=4KiB";
     fill_log(f->disk, f->root);
     start(f);
-    struct store_fault_plan plan = seed ? plan_of(&g) : (struct store_fault_plan){.crash_at = 0};
+    struct store_fault_plan plan = seed ? plan_of(&g) : no_fault;
     store_disk_faulty_plan(f->disk, &plan);
     attempt(f, &s);
     bool fired = store_disk_faulty_fired(f->disk);
@@ -175,7 +194,7 @@ static bool round_of(uint64_t seed) RT_BLOCKS
         store_disk_faulty_cut(f->disk);
     if (store_disk_faulty_is_down(f->disk))
         store_disk_faulty_reboot(f->disk);
-    store_disk_faulty_plan(f->disk, &(struct store_fault_plan){.crash_at = 0});
+    store_disk_faulty_plan(f->disk, &no_fault);
     start(f);
     expect_kept(f, &s);
     release_if_quarantined(f);
@@ -189,14 +208,55 @@ static bool round_of(uint64_t seed) RT_BLOCKS
         snprintf(undisturbed, sizeof undisturbed, "%s", text(c, "root"));
     assert_string_equal(undisturbed, text(c, "root"));
     json_decref(o);
-    (void)stop(f);
-    store_disk_destroy(f->disk);
-    fake_ledger_fini(f->ledger);
-    free(f->ledger);
-    snprintf(command, sizeof command, "rm -rf '%s'", f->dir);
-    assert_int_equal(system(command), 0);
-    free(f);
+    end_on_faulty_disk(f);
     return fired;
+}
+
+/* No room for the nth thing that a seal needs. What was said of the run is what the next start makes of it: a run that failed
+ * is not there, and nobody is paid until it is asked for again. False: the seal needed less. */
+static bool no_room_for(uint64_t nth, unsigned *failed) RT_BLOCKS
+{
+    struct fixture *f = on_faulty_disk(nth);
+    struct said s = {.stored = false};
+    struct answer a;
+    char cid[80], state[24];
+    f->flags[f->flag_n++] = "settlement.hold=true";
+    start(f);
+    put_inputs(f, "e1", ROWS, cid);
+    store_disk_faulty_plan(f->disk, &(struct store_fault_plan){.enospc_at = nth});
+    json_decref(compute(f, "e1", cid, "floored", 202));
+    struct deadline by = deadline_in_ms(PATIENCE_MS);
+    do {
+        assert_false(deadline_passed(by));
+        look(f, &s, state);
+    } while (strcmp(state, "held") != 0 && strcmp(state, "failed") != 0);
+    bool fired = store_disk_faulty_fired(f->disk), was_failed = !strcmp(state, "failed");
+    (void)stop(f);
+    store_disk_faulty_plan(f->disk, &no_fault);
+    f->flag_n--;
+    start(f);
+    call(f, "GET", "/rewarder/epochs/e1", NULL, NULL, NULL, &a);
+    buf_fini(&a.body);
+    assert_int_equal(a.status, was_failed ? 404 : 200);
+    if (was_failed) {
+        assert_int_equal(f->ledger->n_units, 0);
+        json_decref(compute(f, "e1", cid, "floored", 202));
+        ++*failed;
+    }
+    json_decref(await_state(f, "e1", "settled"));
+    assert_true(f->ledger->available.units == 1000000 - 1000);
+    end_on_faulty_disk(f);
+    return fired;
+}
+
+static void
+a_run_that_is_said_to_have_failed_for_want_of_room_is_not_paid_by_the_next_start(void **state) RT_BLOCKS
+{
+    (void)state;
+    unsigned failed = 0;
+    for (uint64_t nth = 1; no_room_for(nth, &failed); nth++)
+        assert_true(nth < 200);
+    assert_true(failed > 0);
 }
 
 static void a_disk_that_fails_anywhere_loses_nothing_that_was_answered(void **state) RT_BLOCKS
@@ -216,6 +276,7 @@ static void a_disk_that_fails_anywhere_loses_nothing_that_was_answered(void **st
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_disk_that_fails_anywhere_loses_nothing_that_was_answered)};
+        cmocka_unit_test(a_disk_that_fails_anywhere_loses_nothing_that_was_answered),
+        cmocka_unit_test(a_run_that_is_said_to_have_failed_for_want_of_room_is_not_paid_by_the_next_start)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
