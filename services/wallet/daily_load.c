@@ -3,18 +3,21 @@
  * makes us add up the day from the ledger: find the first group of the day (binary search over /v1/roots), then every
  * entry since (pages of /v1/entries). What an account spent then counts against every daily limit on it: never too little.
  *
+ * The day is the wall clock's, which may be set back to one that was over: by then its counters are swept, or count for the
+ * day that was not yet. So it is added up again, from the ledger, which has the date of each entry.
+ *
  * One load at a time; it runs on the ledger client's callbacks and outlives no call (wallet.calls counts them).
  */
 #include <stdlib.h>
 
 #include "services/wallet/wallet.h"
 
-enum { UNLOADED = 0, LOADING = 1, LOADED = 2, PAGE = 1000, DAY_MS = 86400000 };
+enum { UNLOADED = 0, LOADING = 1, LOADED = 2, PAGE = 1000, DAY_MS = 86400000, SLEW_MS = DAY_MS / 60 };
 
 struct load {
     struct wallet *w;
-    int64_t day, sent_ns;
-    uint64_t low, high, head; /* search: the answer lies in [low, high] */
+    int64_t day, sent_ns, since_ms; /* since: ledger time from which entries of the day may be */
+    uint64_t low, high, head;       /* search: the answer lies in [low, high] */
     uint64_t from;
 };
 
@@ -24,34 +27,52 @@ static struct key128 name_of(bool issue, struct str account, struct str asset)
                              asset);
 }
 
-struct money wallet_daily_before(struct wallet *w, bool issue, struct str account, struct str asset,
-                                 int64_t day)
+enum err wallet_daily_before(struct wallet *w, bool issue, struct str account, struct str asset,
+                             int64_t day, struct money *out)
 {
     struct key128 name = name_of(issue, account, asset);
     struct wallet_stripe *s = &w->daily[name.lo % WALLET_DAILY_STRIPES];
     rt_lock_take(&s->lock);
-    struct money m = wallet_daily_used(&s->daily, name, day);
+    *out = wallet_daily_used(&s->daily, name, day);
+    bool lost = s->full_on == day && money_is_zero(*out);
     rt_lock_release(&s->lock);
-    return m;
+    return lost ? ERR_BUSY : ERR_OK;
+}
+
+void wallet_daily_saw(struct wallet *w, int64_t day)
+{
+    if ((int64_t)os_a64_load(&w->daily_latest, memory_order_relaxed) == day)
+        return;
+    rt_lock_take(&w->daily_waiters_lock);
+    bool back = day < (int64_t)os_a64_load(&w->daily_latest, memory_order_relaxed);
+    os_a64_store(&w->daily_latest, (uint64_t)day, memory_order_relaxed);
+    if (back) {
+        w->daily_afresh = true; /* a load that is under way ends as none */
+        if (os_a32_load(&w->daily_loaded, memory_order_acquire) == LOADED)
+            os_a32_store(&w->daily_loaded, UNLOADED, memory_order_release);
+    }
+    rt_lock_release(&w->daily_waiters_lock);
 }
 
 static void load_end(struct load *l, uint32_t state)
 {
     struct wallet *w = l->w;
-    obs_log(svc_log(w->svc), state == LOADED ? OBS_INFO : OBS_WARN, "limits.loaded",
-            OBS_BOOL("ok", state == LOADED), OBS_U64("from_seq", l->from), OBS_U64("to_seq", l->head),
-            OBS_END);
+    rt_lock_take(&w->daily_waiters_lock);
+    if (w->daily_afresh)
+        state = UNLOADED;
     w->daily_day = l->day;
     w->daily_from = l->from; /* 0: nothing is counted yet */
     w->daily_head = l->head;
-    free(l);
-    rt_lock_take(&w->daily_waiters_lock);
     os_a32_store(&w->daily_loaded, state, memory_order_release);
     struct wallet_patient *all = w->daily_waiters;
     w->daily_waiters = NULL;
     for (struct wallet_patient *p = all; p; p = p->next)
         p->linked = false;
     rt_lock_release(&w->daily_waiters_lock);
+    obs_log(svc_log(w->svc), state == LOADED ? OBS_INFO : OBS_WARN, "limits.loaded",
+            OBS_BOOL("ok", state == LOADED), OBS_U64("from_seq", l->from), OBS_U64("to_seq", l->head),
+            OBS_END);
+    free(l);
     while (all) {
         struct wallet_patient *next = all->next; /* once posted, its memory may go */
         all->loaded = state == LOADED;
@@ -118,8 +139,11 @@ static void count(struct wallet *w, const struct ledger_entry *e, int64_t day)
     struct key128 name = name_of(issue, e->account, e->asset);
     struct wallet_stripe *s = &w->daily[name.lo % WALLET_DAILY_STRIPES];
     rt_lock_take(&s->lock);
-    if (wallet_daily_reserve(&s->daily, name, day, MONEY_MAX, MONEY_ZERO, e->amount) == ERR_OK)
+    enum err err = wallet_daily_reserve(&s->daily, name, day, MONEY_MAX, MONEY_ZERO, e->amount);
+    if (err == ERR_OK)
         wallet_daily_use(&s->daily, name, day, e->amount);
+    if (err == ERR_BUSY)
+        s->full_on = day;
     rt_lock_release(&s->lock);
 }
 
@@ -171,7 +195,7 @@ static void on_roots(void *ctx, const struct ledger_roots_reply *r)
         load_end(l, UNLOADED);
     else {
         uint64_t mid = l->low + (l->high - l->low) / 2;
-        if (r->n_roots == 0 || (int64_t)r->roots[0].ledger_ms >= l->day * DAY_MS)
+        if (r->n_roots == 0 || (int64_t)r->roots[0].ledger_ms >= l->since_ms)
             l->high = mid;
         else
             l->low = r->roots[0].seq < l->high ? r->roots[0].seq : l->high;
@@ -194,9 +218,29 @@ static void search(struct load *l)
                         wallet_in_ms(w, wallet_config(w)->ledger_rpc_timeout), on_roots, l);
 }
 
-bool wallet_daily_ready(struct wallet *w)
+/* Everything that was used is in the ledger up to the head that is read after this: nothing is counted twice or lost. */
+static void forget_used(struct wallet *w, int64_t day)
+{
+    for (size_t i = 0; i < WALLET_DAILY_STRIPES; i++) {
+        rt_lock_take(&w->daily[i].lock);
+        wallet_daily_restart(&w->daily[i].daily, day);
+        w->daily[i].full_on = 0;
+        rt_lock_release(&w->daily[i].lock);
+    }
+}
+
+/* An entry has our date and the ledger's: where those differ, the day begins earlier there. Ledger time goes towards its wall clock
+ * by a sixtieth, so the difference was larger in the morning. */
+static int64_t day_began(const struct wallet *w, int64_t day)
+{
+    int64_t behind = clock_wall_ms(svc_clock(w->svc)) - (int64_t)wallet_ledger_now_ms(w);
+    return day * DAY_MS - SLEW_MS - (behind > 0 ? behind : 0);
+}
+
+bool wallet_daily_ready(struct wallet *w, int64_t day)
 {
     uint32_t expected = UNLOADED;
+    wallet_daily_saw(w, day);
     if (os_a32_load(&w->daily_loaded, memory_order_acquire) == LOADED)
         return true;
     if (wallet_shed(w) || !os_a32_cas(&w->daily_loaded, &expected, LOADING, memory_order_acq_rel))
@@ -207,13 +251,21 @@ bool wallet_daily_ready(struct wallet *w)
         return false;
     }
     l->w = w;
-    l->day = clock_wall_ms(svc_clock(w->svc)) / DAY_MS;
-    l->head = l->high = atomic_load(&w->head_seq);
-    if (w->daily_from && w->daily_day == l->day) {
+    l->day = day;
+    rt_lock_take(&w->daily_waiters_lock);
+    bool afresh = w->daily_afresh;
+    w->daily_afresh = false;
+    rt_lock_release(&w->daily_waiters_lock);
+    if (!afresh && w->daily_from && w->daily_day == l->day) {
         l->from = w->daily_from;
         l->head = w->daily_head;
         next_page(l);
-    } else
+    } else {
+        forget_used(w, day);
+        uint64_t acked = atomic_load(&w->acked_seq), head = atomic_load(&w->head_seq);
+        l->head = l->high = head > acked ? head : acked;
+        l->since_ms = day_began(w, day);
         search(l);
+    }
     return os_a32_load(&w->daily_loaded, memory_order_acquire) == LOADED;
 }

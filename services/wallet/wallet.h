@@ -92,6 +92,7 @@ struct wallet_shard {
 struct wallet_stripe {
     struct rt_lock lock;
     struct wallet_daily daily;
+    int64_t full_on; /* this day had more accounts than there are counters: who has none may have spent */
 };
 
 struct wallet_flights {
@@ -163,6 +164,8 @@ struct wallet {
     struct wallet_flights flights[WALLET_FLIGHT_STRIPES];
     struct wallet_stripe daily[WALLET_DAILY_STRIPES];
     struct os_a32 daily_loaded; /* release by who loaded; acquire by who asks */
+    struct os_a64 daily_latest; /* the last day anybody saw; stored with the waiters' lock */
+    bool daily_afresh;          /* waiters' lock: the wall clock went back to a day that was over */
     int64_t
         daily_day; /* the loader's: a load that broke off goes on where it was, or it would count twice */
     uint64_t daily_from, daily_head;
@@ -283,12 +286,15 @@ struct wallet_patient {
         struct wallet_patient *p); /* loaded: false when its time ran out or the ledger did not say */
 };
 
-/* Whether it is known what was spent today before this process began; asks the ledger when it is not. */
-bool wallet_daily_ready(struct wallet *w);
+/* The wall clock says it is this day. After one that went back the day is added up again. */
+void wallet_daily_saw(struct wallet *w, int64_t day);
+/* Whether it is known what was spent on this day before this process began; asks the ledger when it is not. */
+bool wallet_daily_ready(struct wallet *w, int64_t day);
 /* Waits for that. False: it is known by now, or nobody is asking; go will not run. On the request's loop. */
 bool wallet_daily_await(struct wallet *w, struct wallet_patient *p, struct deadline by);
-struct money wallet_daily_before(struct wallet *w, bool issue, struct str account, struct str asset,
-                                 int64_t day);
+/* ERR_BUSY: there was no counter for it. */
+NODISCARD enum err wallet_daily_before(struct wallet *w, bool issue, struct str account, struct str asset,
+                                       int64_t day, struct money *out);
 
 /* ---- tickets ---- */
 void wallet_ticket_init(struct wallet_ticket *t, struct wallet *w, struct net_req *rq);

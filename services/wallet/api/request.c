@@ -270,11 +270,13 @@ static enum err reserve(struct wallet_post *p, struct bytes name, struct money l
     struct key128 key = wallet_daily_name(name, wallet_post_actor(p), asset);
     unsigned stripe = (unsigned)(key.lo % WALLET_DAILY_STRIPES);
     struct wallet_stripe *s = &w->daily[stripe];
-    struct money before =
-        wallet_daily_before(w, p->op.kind == WALLET_ISSUE, wallet_post_actor(p), asset, p->day);
+    struct money before;
+    enum err e =
+        wallet_daily_before(w, p->op.kind == WALLET_ISSUE, wallet_post_actor(p), asset, p->day, &before);
     CHECK(p->n_daily < WALLET_RESERVATIONS_MAX);
     rt_lock_take(&s->lock);
-    enum err e = wallet_daily_reserve(&s->daily, key, p->day, limit, before, amount);
+    if (e == ERR_OK)
+        e = wallet_daily_reserve(&s->daily, key, p->day, limit, before, amount);
     if (e == ERR_OK && p->simulated)
         wallet_daily_give_back(&s->daily, key, p->day, amount);
     rt_lock_release(&s->lock);
@@ -367,7 +369,7 @@ static enum wallet_limits await_limits(struct wallet_post *p)
     p->patient.go = limits_known;
     if (!p->told_loading && wallet_daily_await(p->w, &p->patient, wallet_deadline(p->w, p->rq)))
         return WALLET_LIMITS_WAITS;
-    if (wallet_daily_ready(p->w)) /* between two looks */
+    if (wallet_daily_ready(p->w, p->day)) /* between two looks */
         return WALLET_LIMITS_OK;
     wallet_refuse_details(p->w, p->rq, ERR_UNAVAILABLE, "what was spent today is still being added up",
                           "{\"svc\":\"ledger\",\"reason\":\"limits_loading\"}");
@@ -384,7 +386,7 @@ enum wallet_limits wallet_post_limits(struct wallet_post *p)
         return WALLET_LIMITS_REFUSED;
     if (p->settles_hold || (!rule.has_daily && !auth_cap_daily(p->cap, 0, &daily)))
         return WALLET_LIMITS_OK;
-    if (!wallet_daily_ready(p->w)) {
+    if (!wallet_daily_ready(p->w, p->day)) {
         enum wallet_limits known = await_limits(p);
         if (known != WALLET_LIMITS_OK)
             return known;

@@ -51,6 +51,20 @@ size_t wallet_daily_sweep(struct wallet_daily *d, int64_t today)
     return map128_sweep(&d->by_name, useless, &(struct sweep){d, today});
 }
 
+static bool restarted(struct key128 key, void *value, void *arg)
+{
+    struct sweep *s = arg;
+    struct wallet_counter *c = value;
+    c->day = s->today;
+    c->used = MONEY_ZERO;
+    return useless(key, value, arg);
+}
+
+void wallet_daily_restart(struct wallet_daily *d, int64_t day)
+{
+    map128_sweep(&d->by_name, restarted, &(struct sweep){d, day});
+}
+
 /* The counter for this day. An older day's is started anew unless something of it is still reserved. */
 static struct wallet_counter *counter(struct wallet_daily *d, struct key128 name, int64_t day)
 {

@@ -36,6 +36,8 @@ void wallet_daily_use(struct wallet_daily *d, struct key128 name, int64_t day, s
 void wallet_daily_give_back(struct wallet_daily *d, struct key128 name, int64_t day, struct money amount);
 /* Drops what is of another day and not reserved; returns how many. */
 size_t wallet_daily_sweep(struct wallet_daily *d, int64_t today);
+/* Forgets what was used, for what is about to be added up again; what is reserved stays, and counts for this day. */
+void wallet_daily_restart(struct wallet_daily *d, int64_t day);
 struct money wallet_daily_used(const struct wallet_daily *d, struct key128 name,
                                int64_t day); /* used and reserved */
 

@@ -22,6 +22,7 @@ static void tidy(struct rt_task *self, struct wallet *w)
     obs_counter_add(obs_counter_nth(w->m[WALLET_M_idem_evictions], 1), bytes);
     obs_gauge_set(obs_gauge(w->m[WALLET_M_idem_entries]), (double)entries);
     int64_t today = clock_wall_ms(svc_clock(w->svc)) / 86400000;
+    wallet_daily_saw(w, today);
     for (size_t i = 0; i < WALLET_DAILY_STRIPES; i++) {
         rt_lock_take(&w->daily[i].lock);
         wallet_daily_sweep(&w->daily[i].daily, today);

@@ -9,6 +9,8 @@
 #include "rt/interval.h"
 #include "services/wallet/wallet.h"
 
+enum { LATE_MAX_MS = 2000 };
+
 struct probe {
     struct wallet *w;
     int64_t sent_ns;
@@ -37,11 +39,12 @@ static void probe_good(struct wallet *w)
 
 static void learn_head(struct wallet *w, const struct probe *p, const struct ledger_head_reply *r)
 {
-    /* An idle ledger looks at its clock once a second: the largest difference lately is the true one. */
+    /* An idle ledger looks at its clock once a second: the largest difference lately is the true one. One that is further back than
+     * that was started on a clock that is: with the old difference, what is in doubt would stay so for as long. */
     int64_t offset = (int64_t)r->ledger_ms - wallet_now_ns(w) / 1000000;
     int64_t old = atomic_load_explicit(&w->ledger_offset_ms, memory_order_relaxed);
-    atomic_store_explicit(&w->ledger_offset_ms, old != INT64_MIN && old - 1 > offset ? old - 1 : offset,
-                          memory_order_relaxed);
+    bool late = old != INT64_MIN && old - 1 > offset && old - offset < LATE_MAX_MS;
+    atomic_store_explicit(&w->ledger_offset_ms, late ? old - 1 : offset, memory_order_relaxed);
     uint64_t head = atomic_load_explicit(&w->head_seq, memory_order_relaxed);
     while (head < r->head_seq && !atomic_compare_exchange_weak(&w->head_seq, &head, r->head_seq))
         ;

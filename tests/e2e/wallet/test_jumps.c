@@ -81,6 +81,18 @@ RT_UNCHECKED static void an_operation_that_was_open_when_the_clock_jumped_back_c
     an_open_operation_survives(-HOUR_MS);
 }
 
+/* Until the next probe the wallet counts with the ledger's time before the jump. */
+static void ledger_jumps(int64_t ms)
+{
+    clock_manual_set_wall_ms(&steady, clock_wall_ms(&steady.clock) + ms);
+    uint64_t heads = mem_ledger_heads(rig.ledger);
+    struct deadline by = deadline_in_ms(30000);
+    while (mem_ledger_heads(rig.ledger) < heads + 2) {
+        assert_false(deadline_passed(by));
+        pass(100);
+    }
+}
+
 /* What was never carried out is known not to be once the ledger's own clock says so, whatever ours says. */
 RT_UNCHECKED static void a_doubt_is_settled(int64_t ms)
 {
@@ -98,10 +110,12 @@ RT_UNCHECKED static void a_doubt_is_settled(int64_t ms)
     mem_ledger_ingest_fault(rig.ledger, MEM_OK, 0);
     mem_ledger_unit_fault(rig.ledger, MEM_OK, 0);
     struct deadline by = deadline_in_ms(30000);
+    int64_t since = rig_now_ns(&rig);
     while (rig_metric(&rig, "wallet_ops_total", "op=\"transfer\",outcome=\"not_committed\"") < 1) {
         assert_false(deadline_passed(by));
         pass(500); /* the resolver's pauses are in this time */
     }
+    assert_true(rig_now_ns(&rig) - since < (int64_t)HOUR_MS / 2 * 1000000);
     assert_int_equal(mem_ledger_last(rig.ledger, "acct:alice", 0), 0);
     paid("lost", 1); /* neither its key nor its nonce is used up */
     paid("next", 2);
@@ -118,6 +132,14 @@ RT_UNCHECKED static void a_doubt_is_settled_after_a_jump_back(void **state)
 {
     (void)state;
     a_doubt_is_settled(-HOUR_MS);
+}
+
+/* A ledger that was started anew on a clock that had been set back: its time is another one, and counts at once. */
+RT_UNCHECKED static void a_doubt_is_settled_when_the_ledgers_time_went_back(void **state)
+{
+    (void)state;
+    ledger_jumps(-HOUR_MS);
+    a_doubt_is_settled(0);
 }
 
 RT_UNCHECKED static void a_hold_is_captured_and_released_across_jumps(void **state)
@@ -196,14 +218,7 @@ RT_UNCHECKED static void when_the_ledgers_clock_jumps_too_payments_go_on(void **
     for (unsigned i = 0; i < 2; i++) {
         char key[16];
         jump(steps[i]);
-        clock_manual_set_wall_ms(&steady, clock_wall_ms(&steady.clock) + steps[i]);
-        /* Until the next probe the wallet counts with the ledger's time before the jump. */
-        uint64_t heads = mem_ledger_heads(rig.ledger);
-        struct deadline by = deadline_in_ms(30000);
-        while (mem_ledger_heads(rig.ledger) < heads + 2) {
-            assert_false(deadline_passed(by));
-            pass(100);
-        }
+        ledger_jumps(steps[i]);
         snprintf(key, sizeof key, "after-%u", i);
         paid(key, 2 + i);
         rig_post(&rig, "/v1/transfer", "before", &a, pay, 1U);
@@ -211,6 +226,115 @@ RT_UNCHECKED static void when_the_ledgers_clock_jumps_too_payments_go_on(void **
     }
     assert_int_equal(mem_ledger_last(rig.ledger, "acct:alice", 0), 3);
     assert_true(mem_ledger_conserves(rig.ledger));
+}
+
+/* To this many ms after the next midnight, UTC; negative: before it. */
+static void jump_to_midnight(int64_t ms)
+{
+    int64_t day = 24 * (int64_t)HOUR_MS, now = clock_wall_ms(&rig.clock.clock);
+    jump((now / day + 1) * day + ms - now);
+}
+
+RT_UNCHECKED static void pays_today(const char *token, const char *key, unsigned amount, unsigned nonce,
+                                    bool allowed)
+{
+    char body[256];
+    snprintf(
+        body, sizeof body,
+        "{\"from\":\"acct:alice\",\"to\":\"acct:shop\",\"asset\":\"ron\",\"amount\":\"%u\",\"nonce\":%u}",
+        amount, nonce);
+    rig_call(&rig, "POST", "/v1/transfer", key, token, body, &a);
+    if (a.status != (allowed ? 200 : 403))
+        fail_msg("%s: %d %s", key, a.status, a.body);
+    if (!allowed)
+        assert_string_equal(rig_member(&a, "limit", m1), "cap_daily");
+}
+
+/* What is spent on a day is spent, also when the clock was on the next one in between. */
+RT_UNCHECKED static void
+a_daily_allowance_is_not_had_twice_when_the_clock_goes_over_midnight_and_back(void **state)
+{
+    static const char *const caveats[] = {"daily <= 100"};
+    char token[4096];
+    (void)state;
+    rig_narrow(&rig, caveats, 1, token);
+    jump_to_midnight(-HOUR_MS / 4);
+    pays_today(token, "d1", 60, 1, true);
+    jump(HOUR_MS);
+    pays_today(token, "d2", 70, 2, true); /* a new day */
+    pays_today(token, "d3", 31, 3, false);
+    jump(-HOUR_MS);
+    pays_today(token, "d4", 41, 3, false);
+    pays_today(token, "d5", 40, 3, true);
+    pays_today(token, "d6", 1, 4, false);
+    jump(HOUR_MS);
+    jump(-HOUR_MS);
+    pays_today(token, "d7", 1, 4, false);
+    assert_int_equal((uint64_t)mem_ledger_available(rig.ledger, "acct:shop", "ron").units, 170);
+}
+
+/* The janitor throws away what was counted for a day that is over, whether or not anybody paid on the next. */
+RT_UNCHECKED static void a_day_whose_counters_were_swept_is_added_up_again(void **state)
+{
+    static const char *const caveats[] = {"daily <= 100"};
+    char token[4096];
+    (void)state;
+    rig_narrow(&rig, caveats, 1, token);
+    jump_to_midnight(-HOUR_MS / 4);
+    pays_today(token, "d1", 60, 1, true);
+    jump(HOUR_MS);
+    for (unsigned i = 0; i < 2;
+         i++) { /* it counts receipts, then sweeps: at the second count it has swept */
+        char key[8];
+        snprintf(key, sizeof key, "i%u", i);
+        rig_post(&rig, "/v1/issue", key, &a, "{\"to\":\"acct:bob\",\"asset\":\"ron\",\"amount\":\"1\"}");
+        assert_int_equal(a.status, 200);
+        rig_await_metric(&rig, "wallet_idem_entries", "", 3 + i); /* the funding, d1 and these */
+    }
+    jump(-HOUR_MS);
+    pays_today(token, "d2", 41, 2, false);
+    pays_today(token, "d3", 40, 2, true);
+}
+
+/* A ledger whose time is an hour behind has the first hour of our day in the day before. */
+RT_UNCHECKED static void what_was_spent_counts_after_a_restart_though_the_ledger_is_behind(void **state)
+{
+    static const char *const caveats[] = {"daily <= 100"}, *const flags[] = {"http.threads=1"};
+    char token[4096];
+    (void)state;
+    jump_to_midnight(HOUR_MS / 4);
+    ledger_jumps(clock_wall_ms(&rig.clock.clock) - HOUR_MS - clock_wall_ms(&steady.clock));
+    rig_narrow(&rig, caveats, 1, token);
+    pays_today(token, "d1", 60, 1, true);
+    wallet_rig_restart(&rig, flags, 1);
+    pays_today(token, "d2", 41, 2, false);
+    pays_today(token, "d3", 40, 2, true);
+}
+
+/* As many accounts in a day as there are counters: some find their share of them full. Whoever is not counted has not spent nothing. */
+RT_UNCHECKED static void a_day_with_more_accounts_than_counters_gives_nobody_more(void **state)
+{
+    enum { ACCOUNTS = 65000, ASKED = 2000 };
+    static const char *const caveats[] = {"daily <= 10"}, *const flags[] = {"http.threads=1"};
+    char token[4096], name[32], body[128];
+    unsigned busy = 0;
+    (void)state;
+    for (unsigned i = 0; i < ACCOUNTS; i++) {
+        snprintf(name, sizeof name, "acct:n%u", i);
+        mem_ledger_mint_untold(rig.ledger, name, name, "ron", 10);
+    }
+    wallet_rig_restart(&rig, flags, 1);
+    rig_narrow(&rig, caveats, 1, token);
+    for (unsigned i = ACCOUNTS - ASKED; i < ACCOUNTS;
+         i++) { /* the last ones: those that found no counter are among them */
+        snprintf(name, sizeof name, "acct:n%u", i);
+        snprintf(body, sizeof body, "{\"to\":\"%s\",\"asset\":\"ron\",\"amount\":\"1\"}", name);
+        rig_call(&rig, "POST", "/v1/issue", name, token, body, &a);
+        if (a.status != 403 && a.status != 429)
+            fail_msg("%s: %d %s", name, a.status, a.body);
+        busy += a.status == 429;
+    }
+    assert_true(busy > 0 && busy < ASKED);
 }
 
 RT_UNCHECKED static int open_all(void **state)
@@ -235,10 +359,15 @@ int main(void)
         T(an_operation_that_was_open_when_the_clock_jumped_back_commits_once),
         T(a_doubt_is_settled_after_a_jump_ahead),
         T(a_doubt_is_settled_after_a_jump_back),
+        T(a_doubt_is_settled_when_the_ledgers_time_went_back),
         T(a_hold_is_captured_and_released_across_jumps),
         T(a_token_ends_when_the_clock_says_so_and_is_good_again_when_it_does_not),
         T(a_balance_is_as_old_as_it_is),
         T(when_the_ledgers_clock_jumps_too_payments_go_on),
+        T(a_daily_allowance_is_not_had_twice_when_the_clock_goes_over_midnight_and_back),
+        T(a_day_whose_counters_were_swept_is_added_up_again),
+        T(what_was_spent_counts_after_a_restart_though_the_ledger_is_behind),
+        T(a_day_with_more_accounts_than_counters_gives_nobody_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,9 +102,10 @@ void wallet_tell_refused(struct wallet *w, const struct net_req *rq, enum err e)
     (void)rq;
     (void)e;
 }
-bool wallet_daily_ready(struct wallet *w)
+bool wallet_daily_ready(struct wallet *w, int64_t day)
 {
     (void)w;
+    (void)day;
     return true;
 }
 
@@ -268,7 +269,10 @@ static struct world_call *find_unit(struct world *x, struct str idem_id)
 /* In order, atomically, and never what arrives too late. Ledger's lock held. */
 static void carry_out(struct world *x, struct world_call *call, struct ledger_result *r)
 {
-    *r = (struct ledger_result){.status = LEDGER_REJECTED, .reason = ERR_EXPIRED, .details = STR("{}")};
+    *r = (struct ledger_result){.idem_id = call->unit.idem_id,
+                                .status = LEDGER_REJECTED,
+                                .reason = ERR_EXPIRED,
+                                .details = STR("{}")};
     if (find_unit(x, call->unit.idem_id))
         r->status = LEDGER_DUPLICATE;
     else if (x->late_is_refused)
