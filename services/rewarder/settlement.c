@@ -149,16 +149,15 @@ static void send_call(struct pass *p, struct settle_call *c)
     struct rewarder_settler *s = p->s;
     const struct rewarder_settle_job *job = p->job;
     struct ledger_unit units[SETTLE_UNITS_PER_CALL];
-    char ids[SETTLE_UNITS_PER_CALL][REWARDER_UNIT_ID_LEN + 1];
     size_t at = 0;
     for (unsigned u = 0; u < c->units; u++) {
         struct buf meta;
         size_t n = rewarder_settle__entries(job, c->chunk[u], c->nonce[u], s->entries + at, s->ids + at);
-        rewarder_unit_id(job->tenant, job->epoch, &job->run_key, c->chunk[u], ids[u]);
+        rewarder_unit_id(job->tenant, job->epoch, &job->run_key, c->chunk[u], c->asked[u]);
         buf_init_fixed(&meta, s->meta[u], SETTLE_META_MAX);
         rewarder_unit_meta_write(job->tenant, job->epoch, &job->manifest, &job->root, c->chunk[u], &meta);
         CHECK(meta.err == ERR_OK);
-        units[u] = (struct ledger_unit){.idem_id = str_from_c(ids[u]),
+        units[u] = (struct ledger_unit){.idem_id = str_from_c(c->asked[u]),
                                         .meta = buf_bytes(&meta),
                                         .entries = s->entries + at,
                                         .n_entries = n};

@@ -76,14 +76,22 @@ static void answered(struct settle_call *c, const struct ledger_answer *a)
     CHECK(e == ERR_OK); /* one slot per call */
 }
 
+/* An answer that does not fit the question answers nothing. */
+static void unfit(struct ledger_answer *a)
+{
+    a->outcome = LEDGER_UNKNOWN;
+    a->err = ERR_INTERNAL;
+}
+
 static void on_ingest(void *ctx, const struct ledger_ingest_reply *r)
 {
     struct settle_call *c = ctx;
     struct ledger_answer a = r->a;
-    if (a.outcome == LEDGER_ANSWERED && r->n_results != c->units) {
-        a.outcome = LEDGER_UNKNOWN; /* an answer that does not fit the question answers nothing */
-        a.err = ERR_INTERNAL;
-    }
+    bool fits = r->n_results == c->units;
+    for (unsigned i = 0; i < c->units && fits; i++)
+        fits = str_eq_c(r->results[i].idem_id, c->asked[i]);
+    if (a.outcome == LEDGER_ANSWERED && !fits)
+        unfit(&a);
     for (unsigned i = 0; i < c->units && a.outcome == LEDGER_ANSWERED; i++) {
         const struct ledger_result *from = &r->results[i];
         struct settle_answer *to = &c->unit[i];
@@ -101,8 +109,11 @@ static void on_ingest(void *ctx, const struct ledger_ingest_reply *r)
 static void on_unit(void *ctx, const struct ledger_unit_reply *r)
 {
     struct settle_call *c = ctx;
+    struct ledger_answer a = r->a;
     c->found = r->found;
-    if (r->a.outcome == LEDGER_ANSWERED && r->found) {
+    if (a.outcome == LEDGER_ANSWERED && r->found && !str_eq_c(r->result.idem_id, c->asked[0]))
+        unfit(&a);
+    if (a.outcome == LEDGER_ANSWERED && r->found) {
         struct sha256_ctx h;
         sha256_init(&h);
         for (size_t i = 0; i < r->result.n_entries; i++)
@@ -117,15 +128,18 @@ static void on_unit(void *ctx, const struct ledger_unit_reply *r)
         if (r->result.n_entries)
             c->nonce[0] = r->result.entries[0].nonce;
     }
-    answered(c, &r->a);
+    answered(c, &a);
 }
 
 static void on_account(void *ctx, const struct ledger_account_reply *r)
 {
     struct settle_call *c = ctx;
     struct rewarder_settler *s = c->settler;
+    struct ledger_answer a = r->a;
     c->funds = (struct rewarder_funds){.as_of_seq = r->as_of_seq};
-    if (r->a.outcome == LEDGER_ANSWERED) {
+    if (a.outcome == LEDGER_ANSWERED && !str_eq_c(r->account, c->asked[0]))
+        unfit(&a);
+    if (a.outcome == LEDGER_ANSWERED) {
         for (size_t i = 0; i < r->n_balances; i++)
             if (str_eq(r->balances[i].asset, c->asset))
                 c->funds.available = r->balances[i].available;
@@ -135,7 +149,7 @@ static void on_account(void *ctx, const struct ledger_account_reply *r)
                 c->funds.lane_heads[lane - s->spec.lane] = r->lanes[i].last;
         }
     }
-    answered(c, &r->a);
+    answered(c, &a);
 }
 
 static void on_head(void *ctx, const struct ledger_head_reply *r)
@@ -243,6 +257,7 @@ static void start_read(struct rewarder_settler *s, struct settle_call *c, const 
 {
     struct deadline by = deadline_in_ms(s->spec.read_timeout_ms);
     c->asset = r->asset;
+    copy_text(c->asked[0], sizeof c->asked[0], r->name);
     if (r->kind == SETTLE_READ_UNIT)
         ledger_client_unit(s->spec.ledger, r->name, 0, by, on_unit, c);
     else if (r->kind == SETTLE_READ_ACCOUNT)

@@ -40,6 +40,7 @@ struct settle_call {
     int status;
     uint32_t retry_after_s;
     char code[REWARDER_REASON_CHARS];
+    char asked[SETTLE_UNITS_PER_CALL][132]; /* unit ids, or the account: an answer must be about them */
     /* ingest */
     unsigned lane, units, attempts;
     uint32_t chunk[SETTLE_UNITS_PER_CALL];

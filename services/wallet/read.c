@@ -118,13 +118,14 @@ static enum err failure(const struct ledger_answer *a)
     return a->err == ERR_NOT_FOUND ? ERR_NOT_FOUND : a->err == ERR_BUSY ? ERR_BUSY : ERR_UNAVAILABLE;
 }
 
-/* The ledger's answer as a cache entry; NULL without memory. */
+/* The ledger's answer as a cache entry; NULL without memory, or when it is about another account. */
 static struct wallet_account *account_from(const struct ledger_account_reply *a, struct str name,
                                            int64_t sent_ns, int64_t sent_ms)
 {
     size_t holdings = a->n_balances; /* all: each of them may be asked for */
     size_t lanes = a->n_lanes < WALLET_LANES_MAX ? a->n_lanes : WALLET_LANES_MAX;
-    struct wallet_account *out = wallet_account_new(name, holdings, lanes);
+    struct wallet_account *out =
+        str_eq(a->account, name) ? wallet_account_new(name, holdings, lanes) : NULL;
     if (!out)
         return NULL;
     out->fetched_ns = sent_ns;
@@ -237,6 +238,10 @@ static void on_unit(void *ctx, const struct ledger_unit_reply *u)
     int64_t sent_ns = r->sent_ns;
     struct ledger_answer answer = u->a;
     enum err e = u->a.outcome == LEDGER_ANSWERED ? ERR_OK : failure(&u->a);
+    struct str asked = r->kind == WALLET_READ_UNIT ? str_of(r->name, r->name_n)
+                                                   : str_of(r->idem_id, WALLET_IDEM_ID_CHARS - 1);
+    if (e == ERR_OK && u->found && !str_eq(u->result.idem_id, asked))
+        e = ERR_UNAVAILABLE;
     if (e == ERR_OK && (!u->found || u->result.status != LEDGER_COMMITTED))
         e = ERR_NOT_FOUND;
     if (e == ERR_OK)

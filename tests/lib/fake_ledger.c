@@ -161,6 +161,11 @@ static void fake_ingest(struct ledger_client *c, const struct ledger_ingest *rq,
         }
         if (fake_ledger_chance(f, f->lose_after))
             reply.a = no_answer(LEDGER_UNKNOWN, 0);
+        else if (rq->n_units == 2 && fake_ledger_chance(f, f->others)) {
+            struct ledger_result first = results[0];
+            results[0] = results[1];
+            results[1] = first;
+        }
     }
     pthread_mutex_unlock(&f->mutex);
     fn(ctx, &reply);
@@ -178,6 +183,8 @@ static void fake_unit_read(struct ledger_client *c, struct str idem_id, uint32_t
     (void)by;
     snprintf(idem, sizeof idem, "%.*s", STR_ARG(idem_id));
     struct fake_unit *u = find_unit(f, idem);
+    if (f->n_units && fake_ledger_chance(f, f->others))
+        u = &f->units[rng_below(&f->rng, f->n_units)];
     if (f->down || fake_ledger_chance(f, f->busy / 2)) {
         reply.a = no_answer(LEDGER_REFUSED, 503);
     } else if (u) {
@@ -188,7 +195,8 @@ static void fake_unit_read(struct ledger_client *c, struct str idem_id, uint32_t
                                                .amount = u->entries[i].amount,
                                                .nonce = u->entries[i].nonce};
         reply.found = true;
-        reply.result = (struct ledger_result){.status = LEDGER_COMMITTED,
+        reply.result = (struct ledger_result){.idem_id = str_from_c(u->idem),
+                                              .status = LEDGER_COMMITTED,
                                               .seq_start = u->seq_start,
                                               .seq_end = u->seq_start + u->n - 1,
                                               .tree_size = f->seq,
@@ -207,14 +215,17 @@ static void fake_account(struct ledger_client *c, struct str account, uint64_t m
     struct ledger_balance balance = {.asset = STR("ron"), .available = f->available};
     struct ledger_lane lanes[FAKE_LANES];
     struct ledger_account_reply reply = {
-        .balances = &balance, .n_balances = 1, .lanes = lanes, .as_of_seq = f->seq};
-    (void)account;
+        .account = account, .balances = &balance, .n_balances = 1, .lanes = lanes, .as_of_seq = f->seq};
     (void)min_seq;
     (void)by;
     for (unsigned i = 0; i < FAKE_LANES; i++)
         if (f->head[i])
             lanes[reply.n_lanes++] = (struct ledger_lane){(uint16_t)(FAKE_LANE + i), f->head[i]};
     f->looks++;
+    if (fake_ledger_chance(f, f->others)) {
+        reply.account = STR("pool:another");
+        reply.n_balances = reply.n_lanes = 0;
+    }
     if (f->meddled)
         f->head[0] = (f->head[0] ? f->head[0] : (uint64_t)FAKE_LANE << 48) + 1;
     if (f->down || fake_ledger_chance(f, f->busy / 2))

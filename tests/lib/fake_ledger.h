@@ -37,7 +37,8 @@ struct fake_ledger {
     struct ledger_client client;
     pthread_mutex_t mutex;
     struct rng rng;
-    unsigned lose_before, lose_after, busy, late; /* per cent */
+    unsigned lose_before, lose_after, busy, late,
+        others; /* per cent; others: answers to another question */
     struct money available;
     uint64_t head[FAKE_LANES], seq;
     struct fake_unit units[FAKE_UNITS_MAX];

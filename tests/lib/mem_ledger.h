@@ -21,6 +21,7 @@ enum mem_fault {
     MEM_STALL,       /* no answer until the deadline: UNKNOWN; nothing happened */
     MEM_STALL_AFTER, /* the same, and it was carried out */
     MEM_GARBLE,      /* ANSWERED with too few results; it was carried out */
+    MEM_OTHERS,      /* ANSWERED, about another unit or account; it was carried out */
     MEM_DOWN,        /* REFUSED: connection refused */
     MEM_NOT_WRITER,  /* REFUSED: a copy that does not write, and nobody else does */
     MEM_SAFE_MODE,   /* REFUSED: it takes no writes until somebody has looked at it */

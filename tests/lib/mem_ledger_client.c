@@ -45,8 +45,8 @@ static void do_ingest(struct ledger_client *c, const struct ledger_ingest *rq, s
     snprintf(f->corr_id, sizeof f->corr_id, "%.*s", STR_ARG(rq->corr_id));
     snprintf(f->traceparent, sizeof f->traceparent, "%.*s", STR_ARG(rq->traceparent));
     enum mem_fault fault = mem_ledger__draw(f, &f->ingest_fault, &f->ingest_n);
-    bool happens =
-        fault == MEM_OK || fault == MEM_GARBLE || fault == MEM_LOSE_AFTER || fault == MEM_STALL_AFTER;
+    bool happens = fault == MEM_OK || fault == MEM_GARBLE || fault == MEM_OTHERS ||
+                   fault == MEM_LOSE_AFTER || fault == MEM_STALL_AFTER;
     struct ledger_result *results = calloc(rq->n_units, sizeof *results);
     char(*details)[128] = calloc(rq->n_units, sizeof *details);
     struct mem_unit **fresh = calloc(rq->n_units, sizeof *fresh);
@@ -67,6 +67,8 @@ static void do_ingest(struct ledger_client *c, const struct ledger_ingest *rq, s
             results[i].root = f->root;
             results[i].entries = NULL;
         }
+    for (size_t i = 0; fault == MEM_OTHERS && i < rq->n_units; i++)
+        results[i] = f->by_seq[0]->result;
     bool feed = f->feed_on;
     bool over = mem_ledger__spoiled(f, fault, MEM_CALL_INGEST, (void *)fn, ctx, by);
     if (!over)
@@ -97,6 +99,10 @@ static void do_unit(struct ledger_client *c, struct str idem_id, uint32_t wait_m
     struct ledger_unit_reply r = {.a = {.outcome = LEDGER_ANSWERED, .status = u ? 200 : 404},
                                   .found = u != NULL,
                                   .ledger_ms = mem_ledger__now_ms(f)};
+    if (fault == MEM_OTHERS) {
+        r.found = true;
+        u = f->by_seq[0];
+    }
     if (u)
         r.result = u->result;
     pthread_mutex_unlock(&f->m);
@@ -139,6 +145,10 @@ static void do_account(struct ledger_client *c, struct str account, uint64_t min
                                      .n_lanes = k,
                                      .as_of_seq = f->head,
                                      .root = f->root};
+    if (fault == MEM_OTHERS) {
+        r.account = STR("acct:another");
+        r.n_balances = r.n_lanes = 0;
+    }
     pthread_mutex_unlock(&f->m);
     fn(ctx, &r);
 }

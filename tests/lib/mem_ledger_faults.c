@@ -113,7 +113,7 @@ bool mem_ledger__spoiled(struct mem_ledger *f, enum mem_fault fault, enum mem_ca
                          void *ctx, struct deadline by)
 {
     struct ledger_answer a = lost;
-    if (fault == MEM_OK || fault == MEM_GARBLE)
+    if (fault == MEM_OK || fault == MEM_GARBLE || fault == MEM_OTHERS)
         return false;
     if (fault == MEM_STALL || fault == MEM_STALL_AFTER) {
         stall(f, call, fn, ctx, by);

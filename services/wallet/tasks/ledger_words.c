@@ -46,7 +46,8 @@ void wallet_words_ingest(struct wallet_said *said, const struct ledger_answer *a
     *said =
         (struct wallet_said){.outcome = a->outcome, .reason = a->err, .retry_after_s = a->retry_after_s};
     if (!r) {
-        if (a->outcome == LEDGER_ANSWERED) /* complete, and yet not one result per unit: we do not know */
+        if (a->outcome ==
+            LEDGER_ANSWERED) /* complete, and yet not one result per unit, its own: we do not know */
             said->outcome = LEDGER_UNKNOWN;
         return;
     }

@@ -39,7 +39,9 @@ static void on_unit(void *ctx, const struct ledger_unit_reply *r)
     struct wallet *w = j->w;
     struct wallet_rebuilt rebuilt;
     struct wallet_said said = {.outcome = r->a.outcome, .ledger_ms = r->ledger_ms};
-    if (r->a.outcome == LEDGER_ANSWERED && r->found && r->result.status == LEDGER_COMMITTED) {
+    if (r->a.outcome == LEDGER_ANSWERED && r->found && !str_eq_c(r->result.idem_id, j->idem_id)) {
+        said.outcome = LEDGER_UNKNOWN; /* about another unit: it says nothing about ours */
+    } else if (r->a.outcome == LEDGER_ANSWERED && r->found && r->result.status == LEDGER_COMMITTED) {
         said.found = true;
         said.seq_start = r->result.seq_start;
         said.seq_end = r->result.seq_end;

@@ -110,7 +110,9 @@ static void on_ingest(void *ctx, const struct ledger_ingest_reply *r)
     struct wallet *w = k->w;
     bool complete = r->a.outcome == LEDGER_ANSWERED && r->n_results == b->n;
     for (size_t i = 0; i < b->n; i++)
-        wallet_words_ingest(&b->jobs[i]->said, &r->a, complete ? &r->results[i] : NULL);
+        wallet_words_ingest(
+            &b->jobs[i]->said, &r->a,
+            complete && str_eq_c(r->results[i].idem_id, b->jobs[i]->idem_id) ? &r->results[i] : NULL);
     const struct ledger_result *last = NULL; /* most of a request are of one group, and say the same */
     for (size_t i = 0; complete && i < b->n; i++) {
         const struct ledger_result *x = &r->results[i];

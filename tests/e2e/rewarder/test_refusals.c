@@ -499,6 +499,23 @@ static void a_balance_that_others_were_promised_is_not_paid_out_again(void **sta
     json_decref(o);
 }
 
+/* What another account has is not what there is to pay. */
+static void an_answer_about_another_account_is_no_pool(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    char cid[80];
+    f->ledger->others = 100;
+    put_inputs(f, "e1", 5, cid);
+    json_decref(compute(f, "e1", cid, "all", 202));
+    json_t *o = await_state(f, "e1", "failed");
+    assert_string_equal(text(json_object_get(o, "failure"), "code"), "ledger_unavailable");
+    json_decref(o);
+    f->ledger->others = 0;
+    json_decref(compute(f, "e1", cid, "all", 202));
+    json_decref(await_state(f, "e1", "settled"));
+    assert_true(f->ledger->available.units == 0);
+}
+
 /* The pool a dry run of everything would have. */
 static void expect_pool(struct fixture *f, const char *epoch, const char *want) RT_BLOCKS
 {
@@ -554,6 +571,7 @@ int main(void)
         TEST(every_refused_unit_is_listed_also_after_a_restart),
         TEST(a_damaged_file_is_named_counted_and_never_paid_from),
         TEST(a_balance_that_others_were_promised_is_not_paid_out_again),
+        TEST(an_answer_about_another_account_is_no_pool),
         TEST(a_half_settled_run_is_owed_the_other_half),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -406,6 +406,34 @@ RT_UNCHECKED static void lost_answers_are_found_out_and_nothing_happens_twice(vo
     assert_true(mem_ledger_conserves(rig.ledger));
 }
 
+/* A ledger, or what stands before it, that mixes answers up. What is not about us says nothing about us. */
+RT_UNCHECKED static void an_answer_to_another_question_is_no_answer(void **state)
+{
+    (void)state;
+    ISSUE("i", "acct:alice", "1000");
+    mem_ledger_ingest_fault(rig.ledger, MEM_OTHERS, 1);
+    PAY("k1", "acct:alice", "acct:shop", "1", 1);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(rig_member(&a, "seq", m1), "2");
+    mem_ledger_ingest_fault(rig.ledger, MEM_LOSE_AFTER, 3);
+    mem_ledger_unit_fault(rig.ledger, MEM_OTHERS, 2);
+    PAY("k2", "acct:alice", "acct:shop", "1", 2);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(rig_member(&a, "seq", m1), "3");
+    b = a;
+    wallet_rig_restart(&rig, NULL, 0);
+    PAY("k2", "acct:alice", "acct:shop", "1", 2);
+    assert_string_equal(a.body, b.body);
+    wallet_rig_restart(&rig, NULL, 0);
+    mem_ledger_account_fault(rig.ledger, MEM_OTHERS, -1);
+    rig_get(&rig, "/v1/balance?account=acct:alice&asset=ron", &a);
+    assert_int_equal(a.status, 503);
+    mem_ledger_account_fault(rig.ledger, MEM_OK, 0);
+    rig_get(&rig, "/v1/balance?account=acct:alice&asset=ron", &a);
+    assert_string_equal(rig_member(&a, "available", m1), "998");
+    assert_int_equal(mem_ledger_units(rig.ledger), 3);
+}
+
 RT_UNCHECKED static void an_outcome_nobody_knows_is_told_as_pending_and_settles(void **state)
 {
     static const char *const flags[] = {"--request_timeout=1s", "--ledger.rpc_timeout=300ms"};
@@ -637,6 +665,7 @@ int main(void)
         T(a_transaction_is_found_again_by_who_may_see_it),
         T(a_question_that_got_no_answer_is_put_again),
         T(lost_answers_are_found_out_and_nothing_happens_twice),
+        T(an_answer_to_another_question_is_no_answer),
         T(an_outcome_nobody_knows_is_told_as_pending_and_settles),
         T(a_ledger_that_hangs_is_noticed_and_reads_go_on_with_their_age),
         T(a_ledger_between_two_writers_is_asked_again_and_not_shunned),

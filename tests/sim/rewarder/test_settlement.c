@@ -150,6 +150,7 @@ static void r7_nobody_is_paid_twice_or_left_out_whatever_fails(void **state) RT_
         f.lose_after = (unsigned)rng_below(&x.rng, 50);
         f.busy = (unsigned)rng_below(&x.rng, 30);
         f.late = (unsigned)rng_below(&x.rng, 20);
+        f.others = (unsigned)rng_below(&x.rng, 20);
         x.stop_percent = (unsigned)rng_below(&x.rng, 40);
         unsigned lives = 0;
         while (r.end != REWARDER_SETTLE_DONE) {
