@@ -18,6 +18,7 @@
 #include "ron/ledger_verify.h"
 #include "ron/progress.h"
 #include "ron/table.h"
+#include "services/ledger/files.h"
 #include "services/ledger/service.h"
 
 enum { PATH_CHARS = 1024, BODY_MAX = 1 << 20 };
@@ -331,6 +332,40 @@ static int run_rebuild(struct cmd_ctx *ctx, int argc, char **argv)
     return cmd_ledger_report(ctx, argv[0], &r, code);
 }
 
+static const struct cmd_flag new_key_flags[] = {
+    {"out", CMD_VALUE, "FILE", "the key file (log.key_file), which must not be there"},
+    {NULL, CMD_SWITCH, NULL, NULL},
+};
+
+/* For a log that lost its key: a start makes none, because whoever pinned the old one has to be told first. */
+static int run_new_key(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
+{
+    (void)argc;
+    const char *out = cmd_flag(ctx, "out", NULL);
+    struct ledger_superblock sb;
+    struct ledger_signer *signer;
+    char path[1024], vkey[NOTE_VKEY_MAX];
+    struct buf b;
+    if (out == NULL)
+        return cmd_fail(ctx, CMD_USAGE, "new-key takes --out FILE");
+    snprintf(path, sizeof path, "%s/SUPERBLOCK", argv[0]);
+    buf_init(&b, 4096);
+    bool read = cmd_ledger_slurp(path, &b) && b.n == 4096 && ledger_superblock_decode(b.p, &sb) == ERR_OK;
+    buf_fini(&b);
+    if (!read)
+        return cmd_fail(ctx, CMD_FAILED, "%s holds no ledger", argv[0]);
+    if (!nobody_runs(argv[0]))
+        return cmd_fail(ctx, CMD_FAILED, "a running ledger uses %s: stop it first", argv[0]);
+    if (access(out, F_OK) == 0)
+        return cmd_fail(ctx, CMD_FAILED, "%s is there: a log keeps its key", out);
+    if (ledger_key_new(store_disk_real(), out, sb.origin, &signer) != ERR_OK)
+        return cmd_fail(ctx, CMD_FAILED, "cannot write %s", out);
+    ledger_signer_vkey(signer, vkey);
+    ledger_signer_destroy(signer);
+    printf(cmd_global(ctx)->json ? "{\"vkey\":\"%s\"}\n" : "%s\n", vkey);
+    return CMD_OK;
+}
+
 static const struct cmd_flag prove_flags[] = {
     {"id", CMD_VALUE, "ID", "the entry with this id"},
     {"seq", CMD_VALUE, "SEQ", "the entry with this number"},
@@ -423,6 +458,10 @@ static const struct cmd commands[] = {
      cmd_ledger_restore},
     {"rebuild", "DIR", "remove everything derived from the journal and verify the rest",
      "ron ledger rebuild ron-data/ledger", NULL, 1, 1, run_rebuild},
+    {"new-key", "DIR",
+     "another signing key for a log whose key is lost; prints the verifier key to publish",
+     "ron ledger new-key ron-data/ledger --out ron-data/keys/ledger-ed25519", new_key_flags, 1, 1,
+     run_new_key},
     {.run = NULL},
 };
 

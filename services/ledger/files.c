@@ -61,18 +61,24 @@ static enum err segment_seen(void *ctx, const char *name)
     return ERR_OK;
 }
 
+static enum err segments_there(struct ledger *l, bool *out) RT_BLOCKS
+{
+    char dir[STORE_PATH_MAX];
+    *out = false;
+    path_of(l, "journal", dir);
+    return store_disk_list(l->deps.disk, dir, segment_seen, out);
+}
+
 /*
  * A ledger is founded where none has been. Segments without a superblock, or a signing key of another log, say that there was one: its
  * disk is not mounted, or the file was lost. Founding another in its place would end the old one.
  */
 static enum err nothing_was_here(struct ledger *l, const char *origin) RT_BLOCKS
 {
-    char dir[STORE_PATH_MAX];
     struct buf b;
     struct ledger_signer *key = NULL;
-    bool segments = false;
-    path_of(l, "journal", dir);
-    enum err err = store_disk_list(l->deps.disk, dir, segment_seen, &segments);
+    bool segments;
+    enum err err = segments_there(l, &segments);
     if (err == ERR_OK && segments)
         return ledger_refuse(l, ERR_CORRUPT,
                              "SUPERBLOCK is missing and the journal is there: put SUPERBLOCK back from a "
@@ -138,6 +144,35 @@ enum err ledger_superblock_open(struct ledger *l, struct ledger_superblock *out)
     return err;
 }
 
+enum err ledger_key_new(struct store_disk *disk, const char *file, const char *origin,
+                        struct ledger_signer **out_signer)
+{
+    uint8_t seed[ED25519_SEED_BYTES];
+    char text[NOTE_VKEY_MAX + 17];
+    rng_secure(seed, sizeof seed);
+    size_t n = ledger_signer_secret(str_from_c(origin), seed, text);
+    text[n++] = '\n';
+    enum err err = file != NULL ? store_file_replace(disk, file, bytes_of(text, n)) : ERR_OK;
+    if (err == ERR_OK)
+        err = ledger_signer_open(str_of(text, n), out_signer);
+    explicit_bzero(seed, sizeof seed);
+    explicit_bzero(text, sizeof text);
+    return err;
+}
+
+/* Whoever pinned the old key would be told by a new one of a log that is not theirs, under the name of theirs. */
+static enum err first_key(struct ledger *l, const char *origin, bool keep) RT_BLOCKS
+{
+    bool segments = false;
+    enum err err = keep ? segments_there(l, &segments) : ERR_OK;
+    if (segments)
+        return ledger_refuse(l, ERR_PERMISSION,
+                             "the signing key (log.key_file) is missing, and the log has entries: put the "
+                             "key back. If it is lost, ron ledger new-key makes another");
+    return err == ERR_OK ? ledger_key_new(l->deps.disk, keep ? l->set.key_file : NULL, origin, &l->signer)
+                         : err;
+}
+
 enum err ledger_key_open(struct ledger *l, const char *origin)
 {
     struct buf b;
@@ -151,16 +186,7 @@ enum err ledger_key_open(struct ledger *l, const char *origin)
                             "a copy needs the signing key of the ledger that founded the stream: copy its "
                             "keys/ledger-ed25519 here (log.key_file)");
     } else if (err == ERR_NOT_FOUND) {
-        uint8_t seed[ED25519_SEED_BYTES];
-        char text[NOTE_VKEY_MAX + 17];
-        rng_secure(seed, sizeof seed);
-        size_t n = ledger_signer_secret(str_from_c(origin), seed, text);
-        text[n++] = '\n';
-        err = keep ? store_file_replace(l->deps.disk, l->set.key_file, bytes_of(text, n)) : ERR_OK;
-        if (err == ERR_OK)
-            err = ledger_signer_open(str_of(text, n), &l->signer);
-        explicit_bzero(seed, sizeof seed);
-        explicit_bzero(text, sizeof text);
+        err = first_key(l, origin, keep);
     } else if (err == ERR_OK) {
         err = ledger_signer_open(buf_str(&b), &l->signer);
         if (err == ERR_OK && !str_eq_c(ledger_signer_origin(l->signer), origin))

@@ -27,7 +27,10 @@ NODISCARD enum err ledger_superblock_decode(const uint8_t in[4096],
 
 /* Reads it, or founds the ledger where none has been. ERR_CONFLICT when the configured origin is another one. */
 NODISCARD enum err ledger_superblock_open(struct ledger *l, struct ledger_superblock *out) RT_BLOCKS;
-/* Opens the signing key, or makes one (0600). ERR_CONFLICT when it is for another origin. */
+/* A new signing key of the log with this origin, in `file` (0600); NULL: it lives in memory only. */
+NODISCARD enum err ledger_key_new(struct store_disk *disk, const char *file, const char *origin,
+                                  struct ledger_signer **out_signer) RT_BLOCKS;
+/* Opens the signing key, or makes one for a log that has no entries. ERR_CONFLICT when it is for another origin. */
 NODISCARD enum err ledger_key_open(struct ledger *l, const char *origin) RT_BLOCKS;
 
 /* All segments of the journal, oldest first, to be freed; NULL without memory. */
