@@ -117,6 +117,15 @@ static bool order_room(struct rewarder_registry *r)
     return true;
 }
 
+/* By n: who reads page by page goes on from one. Lines of registry.log come as runs were sealed, new ones at the end. */
+static void order_add(struct rewarder_registry *r, struct rewarder_run *run)
+{
+    size_t at = r->order_n++;
+    for (; at > 0 && r->order[at - 1]->info.n > run->info.n; at--)
+        r->order[at] = r->order[at - 1];
+    r->order[at] = run;
+}
+
 static void order_drop(struct rewarder_registry *r, const struct rewarder_run *run)
 {
     for (size_t i = r->order_n; i-- > 0;) {
@@ -155,7 +164,7 @@ enum err rewarder_registry_claim(struct rewarder_registry *r, struct rewarder_ru
             if (run->info.n >= r->next_n)
                 r->next_n = run->info.n + 1;
             rewarder_run_ref(run); /* the map's; the order list borrows it */
-            r->order[r->order_n++] = run;
+            order_add(r, run);
         }
     }
     rt_lock_release(&r->lock);
@@ -201,12 +210,14 @@ static bool is_unsettled(const struct rewarder_run *run)
     return !run->dry && (s == REWARDER_SEALED || s == REWARDER_EMITTING || s == REWARDER_HELD);
 }
 
-size_t rewarder_registry_unsettled(struct rewarder_registry *r, struct rewarder_run **out, size_t max)
+size_t rewarder_registry_unsettled(struct rewarder_registry *r, bool held, uint64_t after,
+                                   struct rewarder_run **out, size_t max)
 {
     size_t n = 0;
     rt_lock_take(&r->lock);
     for (size_t i = 0; i < r->order_n && n < max; i++)
-        if (is_unsettled(r->order[i]))
+        if (r->order[i]->info.n > after && is_unsettled(r->order[i]) &&
+            (r->order[i]->info.state == REWARDER_HELD) == held)
             out[n++] = rewarder_run_ref(r->order[i]);
     rt_lock_release(&r->lock);
     return n;

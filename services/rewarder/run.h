@@ -124,8 +124,9 @@ struct rewarder_listing {
 /* Up to max references, newest first. Dry runs are not listed. */
 size_t rewarder_registry_list(struct rewarder_registry *r, const struct rewarder_listing *which,
                               struct rewarder_run **out, size_t max);
-/* Sealed, emitting and held runs in sealing order. */
-size_t rewarder_registry_unsettled(struct rewarder_registry *r, struct rewarder_run **out, size_t max);
+/* Up to max references to runs that are held, or that are sealed or emitting, from the first with a larger n on. */
+size_t rewarder_registry_unsettled(struct rewarder_registry *r, bool held, uint64_t after,
+                                   struct rewarder_run **out, size_t max);
 size_t rewarder_registry_count_unsettled(struct rewarder_registry *r, size_t held_by[4]);
 /* What other runs whose pool is fixed may still take from this funding account. */
 wide_u128 rewarder_registry_owed(struct rewarder_registry *r, const struct rewarder_run *except,

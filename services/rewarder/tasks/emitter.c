@@ -32,6 +32,7 @@ struct emitter {
     struct rng rng;
     int64_t ledger_probe_ns; /* when a ledger that held a run is asked again */
     bool ledger_away;
+    uint64_t held_after; /* n of the last held run that was looked at; 0: all were */
 };
 
 /* One run being settled. */
@@ -455,22 +456,38 @@ static void probe_ledger(struct emitter *e) RT_BLOCKS
     obs_health_set(svc_health(e->r->svc), e->r->cause_ledger, !e->ledger_away);
 }
 
-static void settle_what_can_be(struct emitter *e) RT_BLOCKS
+static void settle_if_it_can_be(struct emitter *e, struct rewarder_run *run,
+                                const struct rewarder_run_info *info) RT_BLOCKS
+{
+    bool go = !rt_task_stopping(e->self) && !atomic_load(&run->halt) &&
+              (info->state != REWARDER_HELD || cause_gone(e, run, info)) &&
+              !(e->ledger_away && info->state != REWARDER_HELD);
+    if (go)
+        settle_run(e, run);
+    else if (e->ledger_away && info->state == REWARDER_SEALED && !rt_task_stopping(e->self))
+        hold(&(struct emission){.e = e, .run = run}, "ledger");
+    rt_task_beat(e->self);
+}
+
+/* All of them, however many: a run that is held stands in nobody's way. While held ones are looked at, one that comes goes first. */
+static void settle_all(struct emitter *e, bool held) RT_BLOCKS
 {
     struct rewarder_run *runs[RUNS_MAX];
-    size_t n = rewarder_registry_unsettled(&e->r->registry, runs, RUNS_MAX);
-    for (size_t i = 0; i < n; i++) {
-        struct rewarder_run_info info = rewarder_run_read(&e->r->registry, runs[i]);
-        bool go = !rt_task_stopping(e->self) && !atomic_load(&runs[i]->halt) &&
-                  (info.state != REWARDER_HELD || cause_gone(e, runs[i], &info)) &&
-                  !(e->ledger_away && info.state != REWARDER_HELD);
-        if (go)
-            settle_run(e, runs[i]);
-        else if (e->ledger_away && info.state == REWARDER_SEALED && !rt_task_stopping(e->self))
-            hold(&(struct emission){.e = e, .run = runs[i]}, "ledger");
-        rewarder_run_unref(runs[i]);
-        rt_task_beat(e->self);
-    }
+    uint64_t after = held ? e->held_after : 0;
+    size_t n;
+    do {
+        n = rewarder_registry_unsettled(&e->r->registry, held, after, runs, RUNS_MAX);
+        for (size_t i = 0; i < n; i++) {
+            struct rewarder_run_info info = rewarder_run_read(&e->r->registry, runs[i]);
+            if (!held || rt_chan_depth(e->r->intents) == 0) {
+                settle_if_it_can_be(e, runs[i], &info);
+                after = info.n;
+            }
+            rewarder_run_unref(runs[i]);
+        }
+    } while (n > 0 && !(held && rt_chan_depth(e->r->intents) > 0));
+    if (held)
+        e->held_after = n > 0 ? after : 0;
 }
 
 /* A handle says that a run is on its way; it is emitted once its seal has fired. */
@@ -506,6 +523,7 @@ enum err rewarder_emitter_run(struct rt_task *self, void *arg)
             e.ledger_away = true;
         else
             probe_ledger(&e);
-        settle_what_can_be(&e);
+        settle_all(&e, false);
+        settle_all(&e, true);
     }
 }

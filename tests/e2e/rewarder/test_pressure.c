@@ -140,6 +140,30 @@ static void a_run_the_emitter_does_not_take_is_quarantined_and_pays_nothing(void
 }
 
 /* `results` is full for longer than a worker waits: the run fails, the loss is counted, nothing is emitted. */
+/* However many wait for money, the next one that needs none does not wait behind them. */
+static void runs_that_are_held_stand_in_nobodys_way(void **state) RT_BLOCKS
+{
+    struct fixture *f = *state;
+    enum { HELD = 70 };
+    char epoch[16], cid[80];
+    f->ledger->available = MONEY_ZERO; /* nobody asks it yet */
+    for (unsigned i = 0; i < HELD; i++) {
+        snprintf(epoch, sizeof epoch, "poor-%u", i);
+        put_inputs(f, epoch, 3, cid);
+        json_decref(compute(f, epoch, cid, "weekly", 202));
+    }
+    for (unsigned i = 0; i < HELD; i++) {
+        snprintf(epoch, sizeof epoch, "poor-%u", i);
+        json_t *o = await_state(f, epoch, "held");
+        assert_string_equal(text(json_object_get(o, "held"), "cause"), "funds");
+        json_decref(o);
+    }
+    put_inputs(f, "empty", 0, cid);
+    json_decref(compute(f, "empty", cid, "weekly", 202));
+    json_decref(await_state(f, "empty", "settled"));
+    assert_int_equal(f->ledger->n_units, 0);
+}
+
 static void a_result_nobody_writes_is_counted_and_its_run_fails(void **state) RT_BLOCKS
 {
     struct fixture *f = *state;
@@ -616,6 +640,7 @@ int main(void)
         TEST(work_full_twice_is_503_and_counted_and_readiness_toggles),
         TEST(work_that_has_room_again_soon_is_not_refused),
         TEST(a_run_the_emitter_does_not_take_is_quarantined_and_pays_nothing),
+        TEST(runs_that_are_held_stand_in_nobodys_way),
         TEST(a_result_nobody_writes_is_counted_and_its_run_fails),
         TEST(a_listener_that_cannot_follow_is_told_and_counted),
         TEST(a_job_past_its_callers_deadline_fails_and_pays_nothing),

@@ -321,6 +321,40 @@ static void survives(uint64_t seed, uint64_t *fired, uint64_t *hit) RT_BLOCKS
     store_disk_destroy(w.disk);
 }
 
+/* Runs are numbered when they are admitted and written down when they are sealed: the later one may be there first. */
+static void runs_that_were_sealed_out_of_turn_are_listed_in_turn_after_a_restart(void **state) RT_BLOCKS
+{
+    (void)state;
+    static const struct {
+        const char *epoch;
+        uint64_t n;
+    } sealed[] = {{"e2", 2}, {"e4", 4}, {"e1", 1}, {"e3", 3}};
+    struct world w = {.story = {.next_n = 1}};
+    assert_int_equal(store_disk_faulty(1, &(struct store_fault_plan){.crash_at = 0}, &w.disk), ERR_OK);
+    assert_int_equal(open_world(&w), ERR_OK);
+    for (size_t i = 0; i < sizeof sealed / sizeof *sealed; i++) {
+        struct buf line;
+        buf_init(&line, 4096);
+        put_sealed(sealed[i].epoch, sealed[i].n, &line);
+        assert_int_equal(rewarder_log_append(&w.r.files, buf_bytes(&line)), ERR_OK);
+        buf_fini(&line);
+    }
+    close_world(&w);
+    assert_int_equal(open_world(&w), ERR_OK);
+    struct rewarder_listing page = {STR("default"), REWARDER_STATE_COUNT, UINT64_MAX};
+    struct rewarder_run *run;
+    for (uint64_t n = 4; n > 0; n--) {
+        assert_int_equal(rewarder_registry_list(&w.r.registry, &page, &run, 1), 1);
+        assert_int_equal(page.before = run->info.n, n);
+        rewarder_run_unref(run);
+        assert_int_equal(rewarder_registry_unsettled(&w.r.registry, false, 4 - n, &run, 1), 1);
+        assert_int_equal(run->info.n, 5 - n);
+        rewarder_run_unref(run);
+    }
+    close_world(&w);
+    store_disk_destroy(w.disk);
+}
+
 static void a_disk_that_fails_anywhere_in_a_rewrite_loses_no_line(void **state) RT_BLOCKS
 {
     (void)state;
@@ -338,6 +372,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_folded_log_says_what_the_whole_one_said_and_stays_small),
+        cmocka_unit_test(runs_that_were_sealed_out_of_turn_are_listed_in_turn_after_a_restart),
         cmocka_unit_test(a_disk_that_fails_anywhere_in_a_rewrite_loses_no_line)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
