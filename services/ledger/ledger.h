@@ -206,12 +206,12 @@ struct ledger {
 
     struct rt_chan *ingress, *preval, *commit, *late, *gen_tx, *read, *admin;
     struct rt_bcast *root_pub;
-    struct rt_bell segment_want; /* the journal has used its spare: for the segment_keeper */
-    struct ledger_policy *policy;
-    struct ledger_providers *providers; /* NULL: asks nobody */
-    struct obs_tracer *tracer;          /* NULL: no spans */
-    struct ledger_runs *runs;           /* checkpointer */
-    struct ledger_replica *replica;     /* NULL: alone */
+    struct rt_bell segment_want;          /* the journal has used its spare: for the segment_keeper */
+    struct ledger_policy *_Atomic policy; /* release by who loads; acquire by prevalidators */
+    struct ledger_providers *providers;   /* NULL: asks nobody */
+    struct obs_tracer *tracer;            /* NULL: no spans */
+    struct ledger_runs *runs;             /* checkpointer */
+    struct ledger_replica *replica;       /* NULL: alone */
     enum err (*packed_pread)(void *ctx, uint32_t segment_no, void *p, size_t n, uint64_t at);
     uint64_t seed0, seed1; /* of the state's hashing */
     void *shell;           /* of the process that hosts it */

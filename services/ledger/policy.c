@@ -2,33 +2,47 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/arena.h"
 #include "base/check.h"
 #include "base/json_read.h"
-
-struct policy_limit {
-    struct str asset;
-    struct money amount;
-};
+#include "base/str.h"
 
 struct ledger_policy {
     struct arena arena;
+    struct ledger_policy *old;
     uint64_t version;
     bool has_kinds, has_assets;
-    struct json_list kinds, assets, frozen;
+    struct json_list kinds, assets, frozen; /* of struct str */
     unsigned kind_bits;
 };
 
 enum { POLICY_ARENA = 16 << 20 };
 
-static const struct json_field fields[] = {
-    JSON_REQ(struct ledger_policy, version, JSON_KIND_U64, .min = 1),
-    JSON_OPT(struct ledger_policy, kinds, JSON_KIND_STR_LIST, .max = 16),
-    JSON_OPT(struct ledger_policy, assets, JSON_KIND_STR_LIST, .max = 65535, .check = ledger_asset_ok),
-    JSON_DEF(struct ledger_policy, frozen, JSON_KIND_STR_LIST, .max = 100000, .check = ledger_account_ok),
-    JSON_END,
-};
+static bool is_pattern(struct str s)
+{
+    if (str_eq_c(s, "*"))
+        return true;
+    if (s.n != 0 && s.p[s.n - 1] == '*')
+        s.n--;
+    return ledger_account_ok(s);
+}
+
+static const struct json_field asset_fields[] = {JSON_END}; /* their decimals are for people */
+
+#define POLICY_FIELDS(...)                                                                                 \
+    {                                                                                                      \
+        JSON_DEF(struct ledger_policy, version, JSON_KIND_U64),                                            \
+            JSON_OPT(struct ledger_policy, kinds, JSON_KIND_STR_LIST, .max = 16),                          \
+            JSON_OPT(struct ledger_policy, assets, __VA_ARGS__, .max = 65535, .check = ledger_asset_ok),   \
+            JSON_DEF(struct ledger_policy, frozen, JSON_KIND_STR_LIST, .max = 100000,                      \
+                     .check = is_pattern),                                                                 \
+            JSON_END,                                                                                      \
+    }
+static const struct json_field fields[] =
+    POLICY_FIELDS(JSON_KIND_OBJ_MAP, .fields = asset_fields, .item_bytes = sizeof(struct str));
+static const struct json_field fields_listed[] = POLICY_FIELDS(JSON_KIND_STR_LIST);
 
 static struct ledger_policy *policy_new(void)
 {
@@ -49,7 +63,12 @@ enum err ledger_policy_parse(struct bytes json, struct ledger_policy **out, char
 {
     struct ledger_policy *p = policy_new();
     struct json_error at;
-    enum err err = json_read_dto(json, fields, p, &p->arena, &at);
+    enum err err = json_read_dto_lax(json, fields, p, &p->arena, &at);
+    if (err != ERR_OK && strcmp(at.path, "assets") == 0) {
+        ledger_policy_free(p);
+        p = policy_new();
+        err = json_read_dto_lax(json, fields_listed, p, &p->arena, &at);
+    }
     if (err != ERR_OK) {
         snprintf(why, 200, "%s: %s", at.path, json_reason_name(at.reason));
         ledger_policy_free(p);
@@ -72,17 +91,23 @@ enum err ledger_policy_parse(struct bytes json, struct ledger_policy **out, char
 
 void ledger_policy_free(struct ledger_policy *p)
 {
-    if (p == NULL)
-        return;
-    arena_fini(&p->arena);
-    free(p);
+    for (struct ledger_policy *old; p != NULL; p = old) {
+        old = p->old;
+        arena_fini(&p->arena);
+        free(p);
+    }
+}
+
+void ledger_policy_replaces(struct ledger_policy *p, struct ledger_policy *old)
+{
+    p->old = old;
 }
 
 static bool listed(const struct json_list *list, struct str s)
 {
     const struct str *v = list->items;
-    for (size_t i = 0; i < list->n; i++)
-        if (str_eq(v[i], s))
+    for (size_t i = 0; s.n != 0 && i < list->n; i++)
+        if (str_match_tail(v[i], s))
             return true;
     return false;
 }
@@ -99,8 +124,7 @@ bool ledger_policy_allows(const struct ledger_policy *p, const struct core_unit 
             *out_why = "asset";
             return false;
         }
-        if (p->frozen.n != 0 &&
-            (listed(&p->frozen, e->account) || (e->to.n != 0 && listed(&p->frozen, e->to)))) {
+        if (p->frozen.n != 0 && (listed(&p->frozen, e->account) || listed(&p->frozen, e->to))) {
             *out_why = "frozen";
             return false;
         }

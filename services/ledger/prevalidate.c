@@ -190,7 +190,8 @@ static void judge_names(struct ledger *l, struct ledger_job *job, struct ledger_
 static void judge_policy(struct ledger *l, struct ledger_job_unit *u)
 {
     const char *why = NULL;
-    if (u->verdict == VERDICT_NONE && l->policy != NULL && !ledger_policy_allows(l->policy, &u->u, &why))
+    const struct ledger_policy *policy = atomic_load_explicit(&l->policy, memory_order_acquire);
+    if (u->verdict == VERDICT_NONE && policy != NULL && !ledger_policy_allows(policy, &u->u, &why))
         reject_unit(u, ERR_POLICY_DENIED, why);
 }
 

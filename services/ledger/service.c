@@ -166,24 +166,34 @@ static void provider_settings(const struct ledger_config *cfg, struct ledger_pro
     snprintf(out->of[PROVIDER_WALLET].url, sizeof out->of[0].url, "%s", cfg->wallet_url);
 }
 
-static void policy_load(struct ledger_service *s, const struct ledger_config *cfg) RT_BLOCKS
+/* A file that is refused leaves the one in force; at the start there is none, and nothing would be forbidden. */
+static enum err policy_load(struct ledger_service *s, const struct ledger_config *cfg) RT_BLOCKS
 {
     struct ledger_policy *p = NULL;
     struct buf b;
     char why[200] = "cannot be read";
-    if (cfg->policy_file[0] == 0)
-        return;
+    bool given = cfg->policy_file[0] != 0;
     buf_init(&b, 8 << 20);
-    if (store_file_slurp(store_disk_real(), cfg->policy_file, &b) == ERR_OK &&
-        ledger_policy_parse(buf_bytes(&b), &p, why) == ERR_OK) {
-        /* The old one is kept until the process ends: a prevalidator may be looking at it. Reloads are rare. */
-        s->l->policy = p;
-        obs_log(svc_log(s->svc), OBS_INFO, "policy_loaded", OBS_STR("file", cfg->policy_file), OBS_END);
-    } else {
+    enum err err = given ? store_file_slurp(store_disk_real(), cfg->policy_file, &b) : ERR_OK;
+    if (err == ERR_OK && given)
+        err = ledger_policy_parse(buf_bytes(&b), &p, why);
+    else if (err == ERR_OK)
+        p = ledger_policy_default();
+    buf_fini(&b);
+    if (err != ERR_OK) {
         obs_log(svc_log(s->svc), OBS_ERROR, "policy_refused", OBS_STR("file", cfg->policy_file),
                 OBS_STR("why", why), OBS_END);
+        char said[STORE_PATH_MAX + 256];
+        snprintf(said, sizeof said, "policy.file %s: %s", cfg->policy_file, why);
+        svc_say_error(said);
+        return err;
     }
-    buf_fini(&b);
+    ledger_policy_replaces(
+        p, atomic_load(&s->l->policy)); /* a prevalidator may be looking at it; reloads are rare */
+    atomic_store(&s->l->policy, p);
+    if (given)
+        obs_log(svc_log(s->svc), OBS_INFO, "policy_loaded", OBS_STR("file", cfg->policy_file), OBS_END);
+    return ERR_OK;
 }
 
 static enum err queues_open(struct ledger_service *s)
@@ -245,8 +255,9 @@ static enum err service_open(struct svc *svc, void **out_state) RT_BLOCKS
         s->l->deps.why = NULL;
         struct ledger_providers_settings providers;
         provider_settings(cfg, &providers);
-        policy_load(s, cfg);
-        err = queues_open(s);
+        err = policy_load(s, cfg);
+        if (err == ERR_OK)
+            err = queues_open(s);
         if (err == ERR_OK)
             err = ledger_providers_create(s->l, &providers, &s->l->providers);
     }
@@ -483,7 +494,7 @@ static void service_reloaded(struct svc *svc, void *state) RT_BLOCKS
     s->l->set.scrub_rate = set.scrub_rate;
     s->l->set.checkpoint_interval_ms = set.checkpoint_interval_ms;
     s->l->set.checkpoint_retain = set.checkpoint_retain;
-    policy_load(s, cfg);
+    (void)!policy_load(s, cfg);
     struct ledger_providers_settings providers;
     provider_settings(cfg, &providers);
     ledger_providers_configure(s->l->providers, &providers);
