@@ -1,4 +1,5 @@
-"""kill -9 under load, again and again: nothing acknowledged is lost or moved, no gap, no duplicate, replays change nothing.
+"""kill -9 under load of every kind, again and again: nothing acknowledged is lost or moved, no gap, no duplicate, replays change
+nothing. What it has in the end is left in DIR/recovery, for the verifier to compare.
 
 usage: kill.py RON DIR ROUNDS SEED     (started by kill.test; ROUNDS in the environment sets how many)
 """
@@ -8,9 +9,13 @@ from ledger import connect, start
 
 ron, where, rounds, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 rng = random.Random(seed)
-WORKERS = 4
+WORKERS, LANES, HOLD_MS = 4, 3, 400
+FLAGS = "--checkpoint.entries=1024", f"--policy.file={where}/policy.json"
+with open(where + "/policy.json", "w") as f:  # reverses are refused unless it says so
+    json.dump({"kinds": ["mint", "burn", "transfer", "hold", "capture", "release", "reverse"]}, f)
 acked, sent, roots = {}, {}, {}  # idem_id -> seq; idem_id -> unit as sent; tree_size -> root, as clients were told
-nonces = [0] * WORKERS
+nonces = [[0] * LANES for _ in range(WORKERS)]
+holds, paid = ([[] for _ in range(WORKERS)] for _ in range(2))  # what a later unit may refer to
 lock = threading.Lock()
 counter = 0
 
@@ -33,27 +38,48 @@ def note(results):
                 raise SystemExit(f"two roots for size {r['tree_size']}")
 
 
-def unit(me, mint):
+def unit(me, kind):
     global counter
     with lock:
         n = counter
         counter += 1
-    e = {"id": f"e{n}", "ts": 1760000000000 + n, "account": f"acct:w{me}", "asset": "ron"}
-    if mint:
-        e.update(kind="mint", amount="1000000")
-    else:
-        nonces[me] += 1
-        e.update(kind="transfer", to=f"acct:w{(me + 1) % WORKERS}", amount=str(1 + n % 50), nonce=str(nonces[me]))
+    e = {"id": f"e{n}", "ts": 1760000000000 + n, "kind": kind, "account": f"acct:w{me}", "asset": "ron", "amount": str(1 + n % 50)}
+    if kind in ("transfer", "hold", "burn"):
+        lane = n % LANES
+        nonces[me][lane] += 1
+        e["nonce"] = str(lane << 48 | nonces[me][lane])
+    if kind == "mint":
+        e["amount"] = "1000000"
+    elif kind == "transfer":
+        e["to"] = f"acct:w{(me + 1) % WORKERS}"
+        paid[me].append(e)
+    elif kind == "hold":
+        e["hold_until"] = int(time.time() * 1000) + rng.choice((HOLD_MS, 3600000))  # most end by themselves
+        holds[me].append(e)
+    elif kind in ("capture", "release"):
+        of = rng.choice(holds[me])
+        e.update(ref_id=of["id"], amount=str(rng.randint(1, int(of["amount"]))))
+        if kind == "capture":
+            e["to"] = f"acct:w{(me + 2) % WORKERS}"
+    elif kind == "reverse":
+        of = rng.choice(paid[me])
+        e.update(ref_id=of["id"], to=of["to"], amount=str(rng.randint(1, int(of["amount"]))))
     u = {"idem_id": f"k:{n}", "entries": [e]}
     sent[u["idem_id"]] = u
     return u
+
+
+def some(me):
+    yield unit(me, "mint")
+    for _ in range(rng.choice((0, 1, 3, 20))):
+        yield unit(me, rng.choice(["transfer", "hold", "burn"] + ["capture", "release"] * bool(holds[me]) + ["reverse"] * bool(paid[me])))
 
 
 def worker(me, token):
     try:
         conn = connect()
         while True:
-            units = [unit(me, mint=True)] + [unit(me, mint=False) for _ in range(rng.choice((0, 1, 3, 20)))]
+            units = list(some(me))
             status, body = call(conn, "POST", "/v1/ingest", token, json.dumps({"units": units}))
             note(body.get("results") or body.get("details", {}).get("results", []))
     except (OSError, http.client.HTTPException, ValueError):
@@ -80,13 +106,15 @@ def check(token):
             raise SystemExit(f"root of size {size} was {root}, now {body}")
     for me in range(WORKERS):  # what was sent and not answered may have committed: go on from the truth
         lanes = call(conn, "GET", f"/v1/accounts/acct:w{me}", token)[1].get("nonces", [])
-        nonces[me] = int(lanes[0]["last"]) if lanes else 0
+        nonces[me] = [0] * LANES
+        for one in lanes:
+            nonces[me][one["lane"]] = int(one["last"]) & (1 << 48) - 1
     return head
 
 
 last_head = 0
 for i in range(rounds):
-    ledger, token = start(ron, where, "--checkpoint.entries=1024")
+    ledger, token = start(ron, where, *FLAGS)
     last = check(token)
     if last < last_head:
         raise SystemExit(f"the head went back from {last_head} to {last}")
@@ -100,7 +128,7 @@ for i in range(rounds):
         t.join()
     last_head = max(roots, default=0)
 
-ledger, token = start(ron, where, "--checkpoint.entries=1024")
+ledger, token = start(ron, where, *FLAGS)
 head = check(token)
 conn = connect()
 replay = list(sent.values())
@@ -114,5 +142,7 @@ for at in range(0, len(replay), 200):  # the whole log of requests again: only w
                 raise SystemExit(f"replay of {r['idem_id']}: {r}")
 print(f"{rounds} kills, {len(acked)} acknowledged, {known} replayed as duplicates, head {head}")
 assert known == len(acked) and known > rounds * 5
+with open(where + "/recovery", "w") as f:
+    json.dump(call(conn, "GET", "/admin/recovery?digest=1", token)[1], f)
 ledger.terminate()
 assert ledger.wait() == 0
