@@ -197,7 +197,9 @@ static int run_ingest(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
                                                       .repeat = true},
                              &a);
     buf_fini(&body);
-    return print_answer(ctx, &a, status);
+    bool partly = status == CMD_OK && a.status == 207;
+    status = print_answer(ctx, &a, status);
+    return partly ? cmd_fail(ctx, CMD_REFUSED, "some of the units were refused") : status;
 }
 
 /* ---- offline ---- */
