@@ -73,11 +73,11 @@ static void place(struct pass *p, uint32_t chunk, const struct settle_answer *a,
 /* The answer to "do you know this chunk?". */
 static void judge_lookup(struct pass *p, uint32_t chunk, struct settle_call *c)
 {
-    if (c->outcome != LEDGER_ANSWERED && c->status != 404) {
+    if (c->outcome != LEDGER_ANSWERED) { /* a 404 that is not the ledger's own says nothing about units */
         end_pass(p, REWARDER_SETTLE_HOLD, "ledger");
         return;
     }
-    if (c->outcome != LEDGER_ANSWERED || !c->found) {
+    if (!c->found) {
         /* The ids are taken but not by this unit: another run of the epoch was paid. */
         if (p->state[chunk] == ASK)
             end_pass(p, REWARDER_SETTLE_QUARANTINE, "duplicate_entry");
@@ -390,7 +390,7 @@ static void learn_head(struct pass *p) RT_BLOCKS
     } else if (c->outcome == LEDGER_ANSWERED && c->found) {
         p->out->tree_size = c->unit[0].tree_size;
         p->out->ledger_root = c->unit[0].root;
-    } else if (c->outcome == LEDGER_ANSWERED || c->status == 404) {
+    } else if (c->outcome == LEDGER_ANSWERED) {
         /* settle.log says it was placed, the ledger does not know it: the log is only a cache */
         memset(p->job->places, 0, p->chunks * sizeof *p->job->places);
         p->job->maybe_sent = true;

@@ -327,9 +327,9 @@ enum err rewarder_settler_knows(struct rewarder_settler *s, struct str tenant, s
             s, &(struct settle_read){.kind = SETTLE_READ_UNIT, .name = str_from_c(id)}, self);
         if (!c)
             return ERR_CANCELED;
-        if (c->outcome != LEDGER_ANSWERED && c->status != 404)
+        if (c->outcome != LEDGER_ANSWERED)
             return ERR_LEDGER_UNAVAILABLE;
-        known = c->outcome == LEDGER_ANSWERED && c->found;
+        known = c->found;
     }
     *out_known = known;
     return ERR_OK;

@@ -185,7 +185,9 @@ static void fake_unit_read(struct ledger_client *c, struct str idem_id, uint32_t
     struct fake_unit *u = find_unit(f, idem);
     if (f->n_units && fake_ledger_chance(f, f->others))
         u = &f->units[rng_below(&f->rng, f->n_units)];
-    if (f->down || fake_ledger_chance(f, f->busy / 2)) {
+    if (f->strange) {
+        reply.a = no_answer(LEDGER_REFUSED, 404);
+    } else if (f->down || fake_ledger_chance(f, f->busy / 2)) {
         reply.a = no_answer(LEDGER_REFUSED, 503);
     } else if (u) {
         for (size_t i = 0; i < u->n; i++)

@@ -48,6 +48,7 @@ struct fake_ledger {
     size_t n_late;
     const char *frozen;
     bool down, meddled;    /* meddled: somebody else writes lane 0 after each look at the account */
+    bool strange;          /* units are asked for at a door that knows nothing of them: 404 */
     uint64_t calls, looks; /* ingests; looks at the account */
 };
 

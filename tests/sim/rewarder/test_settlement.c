@@ -199,6 +199,37 @@ static void a_clean_settlement_uses_two_units_per_request_and_several_lanes(void
     fixture_fini(&x);
 }
 
+/* A 404 from whoever stands in the ledger's place does not say that nobody was paid. */
+static void a_404_that_is_not_the_ledgers_is_no_word_about_a_unit(void **state) RT_BLOCKS
+{
+    (void)state;
+    struct fixture x;
+    struct fake_ledger f;
+    struct rewarder_settle_result r;
+    bool known = true;
+    fixture_init(&x, 1500);
+    fake_ledger_init(&f, 1);
+    f.strange = true;
+    x.job.maybe_sent = true;
+    struct rewarder_settler *s = settler_of(&f, NULL, 1);
+    rewarder_settle(s, &x.job, NULL, &r);
+    assert_int_equal(r.end, REWARDER_SETTLE_HOLD);
+    assert_string_equal(r.cause, "ledger");
+    assert_int_equal(f.calls, 0);
+    assert_int_equal(rewarder_settler_knows(s, x.job.tenant, x.job.epoch, &x.job.run_key, 3, NULL, &known),
+                     ERR_LEDGER_UNAVAILABLE);
+    f.strange = false;
+    assert_int_equal(rewarder_settler_knows(s, x.job.tenant, x.job.epoch, &x.job.run_key, 3, NULL, &known),
+                     ERR_OK);
+    assert_false(known);
+    rewarder_settle(s, &x.job, NULL, &r);
+    assert_int_equal(r.end, REWARDER_SETTLE_DONE);
+    assert_paid_exactly(&x, &f);
+    rewarder_settler_destroy(s);
+    fake_ledger_fini(&f);
+    fixture_fini(&x);
+}
+
 static void nothing_leaves_before_the_whole_rest_is_covered(void **state) RT_BLOCKS
 {
     (void)state;
@@ -381,6 +412,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_clean_settlement_uses_two_units_per_request_and_several_lanes),
+        cmocka_unit_test(a_404_that_is_not_the_ledgers_is_no_word_about_a_unit),
         cmocka_unit_test(nothing_leaves_before_the_whole_rest_is_covered),
         cmocka_unit_test(a_stranger_on_the_lanes_is_followed_or_the_run_is_held),
         cmocka_unit_test(a_frozen_recipient_stops_its_chunk_only_and_resume_completes),
