@@ -20,7 +20,7 @@
 #include "rt/lock.h"
 #include "services/edge/core/pack_id.h"
 
-enum { EDGE_PAGE = 4096 };
+enum { EDGE_PAGE = 4096, EDGE_LOOK_NS = 1000000 /* so often the times of a file in use are compared */ };
 
 struct edge_file {
     _Atomic uint32_t refs;

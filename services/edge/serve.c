@@ -2,8 +2,10 @@
  * The order is RFC 9110 §13.2.2: If-Match or If-Unmodified-Since, If-None-Match or If-Modified-Since, If-Range with Range.
  * What was decided is the same however the bytes then travel:
  *
- *   map    plaintext, every page warm: head and mapping leave in one writev, the kernel copies from the page cache
- *   read   a page is not warm: a reader reads it first, then as above; over TLS the kernel cannot copy, so the slice is read
+ *   map    plaintext, every page warm: head and mapping leave in one writev, the kernel copies from the page cache. Long objects of
+ *          the store, which nobody else writes into, go by sendfile
+ *   read   a page is not warm: a reader reads it first, then as above; over TLS the kernel cannot copy, and people write into the files
+ *          of a directory: the slice is read, and leaves if the file is still what it was
  */
 #include "services/edge/serve.h"
 
@@ -26,10 +28,8 @@ enum {
     INLINE_WARM_MAX = 64 << 10,
     BOUNDARY = 24,
     ETAG_CHARS = 73,
-    MAP_MAX = 16 << 10 /* a second call is cheaper than copying more than this */
+    MAP_MAX = 16 << 10 /* of the store: a second call is cheaper than copying more than this */
 };
-
-static const int64_t STILL_NS = 1000000; /* so often those of a file that is being sent */
 
 static const char *const from_names[] = {"pack", "cas", "fill", "revalidated", "stale"};
 
@@ -143,12 +143,22 @@ static void release_file(void *file, enum err result)
     edge_file_unref(f);
 }
 
-/* A file that is written into while it is being sent would end as bytes of two, under the digest of the first. Answers that leave
- * together share a look: one for each was a thirteenth of the time of 16 KiB tiles. */
+bool edge_file_still(struct edge_file *f)
+{
+    const struct net_loop *loop =
+        net_loop_current(); /* NULL: a reader, or it has ended and its last answers leave */
+    return loop ? edge_file_unchanged_at(f, net_loop_now_ns(loop), EDGE_LOOK_NS) : edge_file_unchanged(f);
+}
+
+/* A file that is written into while it is being sent would end as bytes of two, under the digest of the first. */
 static bool still_good(void *file)
 {
-    const struct net_loop *loop = net_loop_current(); /* NULL: it has ended, and its last answers leave */
-    return loop ? edge_file_unchanged_at(file, net_loop_now_ns(loop), STILL_NS) : edge_file_unchanged(file);
+    return edge_file_still(file);
+}
+
+static bool still_the_same(void *file)
+{
+    return edge_file_unchanged(file);
 }
 
 /* ---- bodies ---- */
@@ -160,20 +170,32 @@ static bool over_tls(const struct net_req *rq)
 
 static void count_body(const struct reply *p, bool partial, uint64_t bytes)
 {
-    bool map = p->r->file && !over_tls(p->rq);
+    bool map = p->r->file && !over_tls(p->rq) && !p->r->read;
     obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_hits],
                                     (p->r->from == EDGE_FROM_PACK ? 0u : 2u) + (partial ? 1u : 0u)));
     obs_counter_inc(obs_counter_nth(p->e->m[EDGE_M_sends], map ? 0 : 1));
     obs_counter_add(obs_counter_nth(p->e->m[EDGE_M_bytes_out], edge_endpoint(p->rq)), bytes);
 }
 
-/* From the mapping, or by sendfile; over TLS user space must not touch the mapping. */
+/* From the mapping, by sendfile, or read; user space must not touch the mapping, as TLS would. Pages that sendfile took are read by a
+ * slow client as they are by then, whoever has written into them: an archive's are copied, however long the slice is. */
 static struct net_part part_of(const struct reply *p, const struct net_range *range)
 {
     const struct edge_file *f = p->r->file;
     uint64_t at = p->r->offset + range->first, n = range->last - range->first + 1;
-    bool mapped = f->memory || (n <= MAP_MAX && !over_tls(p->rq));
-    return (struct net_part){.p = mapped ? f->bytes + at : NULL, .n = (size_t)n, .off = (off_t)at};
+    bool map = !p->r->read && !over_tls(p->rq) && (n <= MAP_MAX || p->r->from == EDGE_FROM_PACK);
+    return (struct net_part){.p = map || f->memory ? f->bytes + at : NULL,
+                             .n = (size_t)n,
+                             .off = (off_t)at,
+                             .shared = p->r->read};
+}
+
+static void send_file_parts(const struct reply *p, int status, const struct net_headers *h,
+                            const struct net_part *parts, size_t count)
+{
+    struct edge_file *f = edge_file_ref(p->r->file);
+    net_reply_parts(p->rq, status, h, f->fd, parts, count, p->r->read ? still_the_same : still_good,
+                    release_file, f);
 }
 
 static void send_one(const struct reply *p, int status, const struct net_headers *h,
@@ -187,8 +209,7 @@ static void send_one(const struct reply *p, int status, const struct net_headers
         return;
     }
     struct net_part part = part_of(p, range);
-    net_reply_parts(p->rq, status, h, r->file->fd, &part, 1, still_good, release_file,
-                    edge_file_ref(r->file));
+    send_file_parts(p, status, h, &part, 1);
 }
 
 static void make_boundary(char out[BOUNDARY + 1])
@@ -236,8 +257,7 @@ static void send_parts(const struct reply *p, const struct net_headers *h, struc
         }
         pieces[2 * count] = (struct net_part){.p = text + ends[count - 1], .n = heads.n - ends[count - 1]};
         count_body(p, true, sum + heads.n);
-        net_reply_parts(p->rq, 206, h, r->file->fd, pieces, 2 * count + 1, still_good, release_file,
-                        edge_file_ref(r->file));
+        send_file_parts(p, 206, h, pieces, 2 * count + 1);
     }
     buf_fini(&heads);
 }
@@ -360,10 +380,11 @@ static int reply_body(const struct reply *p, const struct net_range *list, size_
             defer(p);
             return 0;
         }
-        if (heat == HEAT_GONE ||
-            (p->r->file && atomic_load_explicit(&p->r->file->changed, memory_order_relaxed))) {
-            edge_refuse(p->e, p->rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK, "the file changed under its name");
-            return err_http_status(ERR_PACK_UNAVAILABLE);
+        if (heat == HEAT_GONE || (p->r->file && !edge_file_still(p->r->file))) {
+            bool pack = p->r->from == EDGE_FROM_PACK;
+            edge_refuse(p->e, p->rq, pack ? ERR_PACK_UNAVAILABLE : ERR_UNAVAILABLE,
+                        pack ? EDGE_R_PACK : EDGE_R_CAS, "the file changed under its name");
+            return 503;
         }
     }
     buf_init_fixed(&lines, raw, sizeof raw);

@@ -24,10 +24,16 @@ struct edge_repr {
     int64_t max_age_s;
     int64_t age_s;          /* -1: not said */
     struct edge_file *file; /* a reference, taken over; NULL: memory */
+    bool
+        read; /* people write into such files: their bytes are read and judged, never sent from the mapping */
     uint64_t offset;
     struct bytes memory; /* valid until edge_serve returned */
     uint64_t as_of;      /* edge_as_of() before it was looked for; 0: it depends on more than that */
 };
+
+/* Is what was just read of it what was promised? A file that is written into is looked at once a millisecond by each loop: answers
+ * that leave together share a look, one for each was a thirteenth of the time of 16 KiB tiles. */
+bool edge_file_still(struct edge_file *f);
 
 /* The same request came before and was told 304, and nothing that it depends on has moved since: it is told so again. */
 bool edge_serve_again(struct net_req *rq, uint64_t as_of);

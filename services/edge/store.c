@@ -9,8 +9,6 @@
 #include "base/hex.h"
 #include "store/file_replace.h"
 
-static const int64_t LOOK_NS = 1000000000; /* so often an opened object's times are compared */
-
 struct edge_opened {
     struct sha256 digest;
     struct edge_file *file;
@@ -141,7 +139,7 @@ enum err edge_store_open_now(struct edge_store *s, const struct sha256 *digest, 
         *out = edge_file_ref(o->file);
     }
     rt_lock_release(&s->objects);
-    if (!o || edge_file_unchanged_at(*out, edge_now_ns(s->e), LOOK_NS))
+    if (!o || edge_file_unchanged_at(*out, edge_now_ns(s->e), EDGE_LOOK_NS))
         return o ? ERR_OK : ERR_NOT_FOUND;
     edge_file_unref(*out); /* somebody wrote into it: it is opened, and so hashed, anew */
     edge_store_forget(s, digest);

@@ -39,6 +39,7 @@ enum net_out_kind { NET_OUT_BLOCK, NET_OUT_REF, NET_OUT_FILE };
 struct net_out {
     struct net_out *next;
     enum net_out_kind kind;
+    bool shared; /* see net_part */
     int fd;
     off_t off;
     const uint8_t *p; /* unsent bytes */
@@ -180,7 +181,6 @@ struct net_conn {
     bool hangup;    /* the peer closed its side: EOF will not raise another edge */
     bool eof;       /* ... and it was read */
     bool blocked;   /* the socket takes nothing now */
-    bool late;      /* the last flush left something: what leaves next may have been there for long */
     bool paused;    /* no further request for now */
     bool read_off;  /* nothing more is read as requests */
     bool closing;   /* close when everything is sent */
@@ -217,6 +217,7 @@ struct net_worker {
     struct net_http_seen seen;
     struct rng rng;
     struct net_inflater *inflater;
+    uint8_t *scratch; /* what was read of a file and leaves at once; NULL until somebody needs it */
     int64_t date_s;
     char date[48]; /* "Date: ...\r\n" */
     int64_t rate_from_ns;

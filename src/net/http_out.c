@@ -1,7 +1,9 @@
 /*
  * A connection's output: a list of pooled blocks (copied bytes), references (somebody's memory, alive until the request
  * that brought it is recycled) and file ranges. One writev takes as many as fit, so the responses of a pipelined batch
- * leave together; on plaintext connections files go through sendfile.
+ * leave together; on plaintext connections files go through sendfile. What sendfile took is a reference to the file's pages: who
+ * writes into the file changes what a slow client has not read yet, however long ago it was "sent". So a file that others may write
+ * into is read, judged, and sent with what stands before it.
  */
 #include "net/http_internal.h"
 
@@ -18,6 +20,7 @@ enum {
     IOV_BATCH = 64,
     FREE_BLOCKS_MAX = 256, /* 4 MiB per worker stay warm */
     TURN_BYTES = 4 << 20,  /* then others get their turn */
+    READ_STEP = 64 << 10,
     TLS_RECORD = 16384,
 };
 
@@ -125,6 +128,7 @@ void net_out__ref(struct net_conn *c, struct bytes b)
 void net_out__part(struct net_conn *c, const struct net_answer *a, const struct net_part *part)
 {
     put_out(c, &(struct net_out){.kind = part->p ? NET_OUT_REF : NET_OUT_FILE,
+                                 .shared = part->shared,
                                  .fd = a->fd,
                                  .off = part->off,
                                  .p = part->p,
@@ -185,10 +189,32 @@ static enum net_io failed(enum err *out_why)
     return NET_IO_ERROR;
 }
 
-/* What leaves at once was judged a moment ago; a file is asked about before each part of it. */
-static bool is_still(const struct net_conn *c, const struct net_out *o)
+static bool is_still(const struct net_out *o)
 {
-    return !o->still || (o->kind != NET_OUT_FILE && !c->late) || o->still(o->still_arg);
+    return !o->still || o->still(o->still_arg);
+}
+
+static bool by_reference(const struct net_out *o)
+{
+    return o->kind == NET_OUT_FILE && !o->shared;
+}
+
+/* What is read is what was promised, if it still is afterwards; 0: it is not. */
+static size_t read_file(const struct net_out *o, uint8_t *to, size_t most)
+{
+    struct iovec v = {to, o->n < most ? o->n : most};
+    ssize_t r = preadv2(o->fd, &v, 1, o->off, RWF_NOWAIT);
+    if (r < 0) /* not in memory any more, or (EOPNOTSUPP) nowhere else: as sendfile would */
+        r = pread(o->fd, to, v.iov_len, o->off);
+    return r > 0 && is_still(o) ? (size_t)r : 0;
+}
+
+static size_t read_shared(struct net_conn *c, const struct net_out *o)
+{
+    if (!c->w->scratch)
+        c->w->scratch = malloc(READ_STEP);
+    CHECK(c->w->scratch != NULL);
+    return read_file(o, c->w->scratch, READ_STEP);
 }
 
 static enum net_io send_memory(struct net_conn *c, size_t *out_n, enum err *out_why)
@@ -196,11 +222,24 @@ static enum net_io send_memory(struct net_conn *c, size_t *out_n, enum err *out_
     struct iovec iov[IOV_BATCH];
     size_t n = 0, asked = 0;
     struct net_out *o = c->out_head;
-    for (; o && o->kind != NET_OUT_FILE && n < IOV_BATCH && is_still(c, o); o = o->next) {
+    for (; o && o->kind != NET_OUT_FILE && n < IOV_BATCH && is_still(o); o = o->next) {
         memcpy(&iov[n].iov_base, &o->p, sizeof o->p); /* iovec knows no const */
         iov[n].iov_len = o->n;
         asked += o->n;
         n++;
+    }
+    if (o && o->kind == NET_OUT_FILE && o->shared && n < IOV_BATCH) {
+        size_t got = read_shared(c, o);
+        if (got) {
+            iov[n++] = (struct iovec){c->w->scratch, got};
+            asked += got;
+        }
+        if (got == o->n)
+            o = o->next;
+    }
+    if (n == 0) {
+        *out_why = ERR_IO; /* its file is another one now */
+        return NET_IO_ERROR;
     }
     int flags = MSG_NOSIGNAL | (o ? MSG_MORE : 0);
     ssize_t r;
@@ -221,7 +260,7 @@ static enum net_io send_file(struct net_conn *c, size_t *out_n, enum err *out_wh
 {
     struct net_out *o = c->out_head;
     off_t off = o->off;
-    ssize_t r = sendfile(c->nf.fd, o->fd, &off, o->n < TURN_BYTES ? o->n : TURN_BYTES);
+    ssize_t r = is_still(o) ? sendfile(c->nf.fd, o->fd, &off, o->n < TURN_BYTES ? o->n : TURN_BYTES) : 0;
     if (r < 0)
         return failed(out_why);
     if (r == 0) {
@@ -238,24 +277,23 @@ static enum net_io send_tls(struct net_conn *c, size_t *out_n, enum err *out_why
     struct net_out *o = c->out_head;
     size_t n = 0;
     if (o->kind == NET_OUT_FILE) {
-        ssize_t r = pread(o->fd, record, o->n < sizeof record ? o->n : sizeof record, o->off);
-        if (r <= 0) {
-            *out_why = ERR_IO;
-            return NET_IO_ERROR;
-        }
-        n = (size_t)r;
-    } else if (o->n >= sizeof record || !o->next) {
+        n = read_file(o, record, sizeof record);
+    } else if ((o->n >= sizeof record || !o->next) && is_still(o)) {
         enum net_io io = net_tls_write(c->tls, o->p, o->n < TLS_RECORD ? o->n : TLS_RECORD, out_n);
         if (io == NET_IO_ERROR || io == NET_IO_EOF)
             *out_why = ERR_DISCONNECTED;
         return io == NET_IO_EOF ? NET_IO_ERROR : io;
     } else {
         /* Small pieces share a record: each costs a header and an authentication tag. */
-        for (; o && o->kind != NET_OUT_FILE && n < sizeof record; o = o->next) {
+        for (; o && o->kind != NET_OUT_FILE && n < sizeof record && is_still(o); o = o->next) {
             size_t take = o->n < sizeof record - n ? o->n : sizeof record - n;
             memcpy(record + n, o->p, take);
             n += take;
         }
+    }
+    if (n == 0) {
+        *out_why = ERR_IO;
+        return NET_IO_ERROR;
     }
     enum net_io io = net_tls_write(c->tls, record, n, out_n);
     if (io == NET_IO_ERROR || io == NET_IO_EOF) {
@@ -265,7 +303,7 @@ static enum net_io send_tls(struct net_conn *c, size_t *out_n, enum err *out_why
     return io;
 }
 
-static enum net_io flush(struct net_conn *c, enum err *out_why)
+enum net_io net_out__flush(struct net_conn *c, enum err *out_why)
 {
     size_t turn = 0;
     while (c->out_head && !c->blocked) {
@@ -273,13 +311,9 @@ static enum net_io flush(struct net_conn *c, enum err *out_why)
             return NET_IO_AGAIN;
         size_t n = 0;
         enum net_io io;
-        if (!is_still(c, c->out_head)) {
-            *out_why = ERR_IO;
-            return NET_IO_ERROR;
-        }
         if (c->tls)
             io = send_tls(c, &n, out_why);
-        else if (c->out_head->kind == NET_OUT_FILE)
+        else if (by_reference(c->out_head))
             io = send_file(c, &n, out_why);
         else
             io = send_memory(c, &n, out_why);
@@ -293,11 +327,4 @@ static enum net_io flush(struct net_conn *c, enum err *out_why)
         turn += n;
     }
     return c->out_head ? NET_IO_AGAIN : NET_IO_OK;
-}
-
-enum net_io net_out__flush(struct net_conn *c, enum err *out_why)
-{
-    enum net_io io = flush(c, out_why);
-    c->late = c->out_head != NULL;
-    return io;
 }

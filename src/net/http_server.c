@@ -404,6 +404,7 @@ static void worker_fini(struct net_worker *w)
         next = o->next;
         free(o);
     }
+    free(w->scratch);
     net_inflater_destroy(w->inflater);
     net_loop_destroy(w->loop);
 }

@@ -206,9 +206,11 @@ struct net_part {
     const void *p;
     size_t n;
     off_t off;
+    bool
+        shared; /* others may write into the file: never sent by reference to its pages, as sendfile does */
 };
-/* Are the bytes still those that were promised? If not, the response is cut. Asked before anything is read of the file, and of
- * memory when it does not leave at once: it may be a mapping of that file. */
+/* Are the bytes still those that were promised? If not, the response is cut. Asked before memory leaves (it may be a mapping of that
+ * file) and before sendfile, and after something was read of the file. */
 typedef bool net_still_fn(void *arg);
 /* The array is copied, the bytes are not; fd stays the caller's until release (-1: all is memory); still may be NULL. */
 void net_reply_parts(struct net_req *rq, int status, const struct net_headers *headers, int fd,

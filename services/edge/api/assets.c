@@ -25,7 +25,8 @@ static void serve_member(struct edge *e, struct net_req *rq, const struct member
                           .since_s = c->p->since_s,
                           .max_age_s = edge_config(e)->cache_assets / 1000,
                           .age_s = -1,
-                          .file = file};
+                          .file = file,
+                          .read = true};
     edge_serve(e, rq, &r, may_block);
 }
 

@@ -34,10 +34,21 @@ static int64_t max_age_s(struct edge *e)
     return edge_config(e)->cache_tiles / 1000;
 }
 
-static void no_tile(struct edge *e, struct net_req *rq)
+/* Something was read of the pack's file. False: of another one than was mounted, and that was answered. */
+static bool as_mounted(struct edge *e, struct net_req *rq, const struct edge_pack *p)
+{
+    bool still = edge_file_still(p->file);
+    if (!still)
+        edge_refuse(e, rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK, "the pack's file changed in place");
+    return still;
+}
+
+static void no_tile(struct edge *e, struct net_req *rq, const struct edge_pack *p)
 {
     char raw[1024];
     struct buf lines;
+    if (!as_mounted(e, rq, p))
+        return;
     if (edge_config(e)->tiles_missing == 1) {
         edge_refuse(e, rq, ERR_NOT_FOUND, EDGE_R_NONE, "the pack has no such tile");
         return;
@@ -133,6 +144,8 @@ static void serve_inflated(struct edge *e, struct net_req *rq, struct tile_call 
 {
     struct edge_repr r = repr_of(e, c);
     struct buf plain;
+    if (!as_mounted(e, rq, c->p))
+        return;
     buf_init(&plain, edge_config(e)->inflate_abs);
     if (edge_inflate(c->coding, stored, &plain) == ERR_OK) {
         if (!edge_variants_get(e->variants, c->p->serial, c->key, &r.digest)) {
@@ -205,7 +218,7 @@ static void tile_later(struct edge *e, struct net_req *rq, void *arg, unsigned r
     (void)reader;
     enum err err = find_tile(e, &c, true);
     if (err == ERR_NOT_FOUND)
-        no_tile(e, rq);
+        no_tile(e, rq, c.p);
     else if (err != ERR_OK || serve_tile(e, rq, &c, NULL, true) != ERR_OK)
         edge_refuse(e, rq, ERR_PACK_UNAVAILABLE, EDGE_R_PACK, "the pack cannot be read");
     edge_unpin(c.g);
@@ -249,6 +262,8 @@ static bool answer_mbtile(struct edge *e, struct net_req *rq, struct tile_call *
         serve_inflated(e, rq, c, stored);
         return true;
     }
+    if (!as_mounted(e, rq, c->p))
+        return true;
     c->length = (uint32_t)stored.n;
     struct edge_repr r = repr_of(e, c);
     r.memory = stored;
@@ -268,11 +283,11 @@ static void mbtile_later(struct edge *e, struct net_req *rq, void *arg, unsigned
     if (err == ERR_OK)
         err = edge_mbdb_tile(db, &c.tile, &stored);
     if (err == ERR_NOT_FOUND)
-        no_tile(e, rq);
-    else if (err != ERR_OK)
-        edge_refuse(e, rq, ERR_TILE_CORRUPT, EDGE_R_PACK, "the pack cannot be read");
-    else
+        no_tile(e, rq, c.p);
+    else if (err == ERR_OK)
         (void)answer_mbtile(e, rq, &c, stored, NULL, true); /* a reader waits: true */
+    else if (as_mounted(e, rq, c.p))
+        edge_refuse(e, rq, ERR_TILE_CORRUPT, EDGE_R_PACK, "the pack cannot be read");
     edge_unpin(c.g);
 }
 
@@ -286,7 +301,7 @@ static bool mbtile_now(struct edge *e, struct net_req *rq, struct tile_call *c)
                                : NULL;
     enum err err = db ? edge_mbdb_tile(db, &c->tile, &stored) : ERR_BUSY;
     if (err == ERR_NOT_FOUND) {
-        no_tile(e, rq);
+        no_tile(e, rq, c->p);
         return true;
     }
     return err == ERR_OK && answer_mbtile(e, rq, c, stored, e->tag_cache[c->loop], false);
@@ -343,7 +358,7 @@ static bool tile_of_pack(struct edge *e, struct net_req *rq, struct tile_call *c
         return true;
     enum err err = find_tile(e, c, false);
     if (err == ERR_NOT_FOUND) {
-        no_tile(e, rq);
+        no_tile(e, rq, c->p);
         return true;
     }
     if (err == ERR_OK && serve_tile(e, rq, c, e->tag_cache[net_req_loop_index(rq)], false) == ERR_OK)
