@@ -99,7 +99,8 @@ struct edge {
     _Atomic uint64_t pack_serial;
     struct edge_turns turns; /* pack_verifier's */
 
-    struct rt_lock routing_table; /* guards the documents of each generation's TileJSON */
+    struct rt_lock
+        routing_table; /* guards the documents of each generation's TileJSON, and the routes' manifests */
 
     struct edge_tag_cache
         *tag_cache[EDGE_LOOPS_MAX]; /* one per loop, touched by that loop's thread alone */
@@ -165,6 +166,13 @@ struct edge_digest_row {
     struct sha256 digest;
 };
 
+/* What a route's file of digests lists, by name. A reload frees the one it replaces, however large it is. */
+struct edge_manifest {
+    struct arena arena;
+    struct edge_digest_row *rows;
+    size_t n;
+};
+
 struct edge_breaker; /* fills.h */
 
 struct edge_route {
@@ -174,10 +182,9 @@ struct edge_route {
     int64_t timeout_ms, max_age_ms;
     uint64_t max_bytes;
     bool keep_query, any_etag;
-    bool manifest; /* only what digests lists, with exactly that digest */
-    struct edge_digest_row *digests;
-    size_t digests_n;
-    const char *authorization; /* whole header line, or NULL */
+    bool manifest;                /* only what digests lists, with exactly that digest */
+    struct edge_manifest *listed; /* guarded by edge.routing_table once published; NULL: replaced */
+    const char *authorization;    /* whole header line, or NULL */
 };
 
 struct edge_peer {
@@ -198,6 +205,7 @@ struct edge_mount {
 struct edge_settings {
     struct edge_settings *next;
     struct arena arena;
+    const struct edge_config *of;
     struct edge_route *routes;
     struct str *prefixes; /* of routes, same order */
     size_t routes_n;
@@ -231,7 +239,11 @@ static inline struct edge_settings *edge_settings(const struct edge *e)
     /* Pairs with the store in reloaded(): a pointer seen means its contents are seen. */
     return atomic_load_explicit(&((struct edge *)(uintptr_t)e)->settings, memory_order_acquire);
 }
-NODISCARD enum err edge_digest_find(const struct edge_route *r, struct str name, struct sha256 *out);
+/* From now on these are meant. Takes them over; those before live until close, but for their manifests. */
+void edge_settings_publish(struct edge *e, struct edge_settings *fresh);
+/* What the route's manifest lists under the name; ERR_NOT_FOUND. */
+NODISCARD enum err edge_digest_find(struct edge *e, const struct edge_route *r, struct str name,
+                                    struct sha256 *out);
 
 /* ---- jobs.c: work that may wait for a disk, done by a reader ---- */
 

@@ -456,7 +456,7 @@ void edge_fill_ask(struct edge *e, struct net_req *rq, struct str name, struct s
                    const struct edge_route *route, const struct edge_hit *stale)
 {
     struct sha256 listed;
-    bool known = route->manifest && edge_digest_find(route, path, &listed) == ERR_OK;
+    bool known = route->manifest && edge_digest_find(e, route, path, &listed) == ERR_OK;
     ask(e, rq,
         &(struct wish){.name = name,
                        .path = path,

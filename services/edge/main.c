@@ -67,9 +67,7 @@ static enum err load_settings(struct edge *e)
     enum err err = edge_settings_make(edge_config(e), svc_data_dir(e->svc), &s, &why);
     if (err != ERR_OK)
         return err;
-    s->next = e->settings_list;
-    e->settings_list = s;
-    atomic_store_explicit(&e->settings, s, memory_order_release); /* pairs with edge_settings() */
+    edge_settings_publish(e, s);
     return ERR_OK;
 }
 

@@ -13,7 +13,7 @@
 #include "services/edge/edge.h"
 #include "store/file_replace.h"
 
-enum { WORDS_MAX = 12, MANIFEST_MAX = 64 << 20, AUTH_MAX = 8192 };
+enum { WORDS_MAX = 12, MANIFEST_MAX = 64 << 20, ARENA_MAX = 256 << 20, AUTH_MAX = 8192 };
 
 static const uint64_t route_bytes_max = (uint64_t)16 << 30;
 
@@ -37,33 +37,11 @@ static size_t split(struct str s, struct str words[WORDS_MAX])
 
 /* ---- routes ---- */
 
-static enum err read_digests(struct edge_settings *s, const char *path, struct edge_route *r) RT_UNCHECKED
+static void manifest_free(struct edge_manifest *m)
 {
-    struct buf text;
-    buf_init(&text, MANIFEST_MAX);
-    enum err e = store_file_slurp(store_disk_real(), path, &text);
-    size_t lines = 1;
-    for (size_t i = 0; i < text.n; i++)
-        lines += text.p[i] == '\n';
-    r->digests = e == ERR_OK ? arena_array(&s->arena, lines, sizeof *r->digests) : NULL;
-    if (e == ERR_OK && !r->digests)
-        e = ERR_NO_MEMORY;
-    for (struct str rest = buf_str(&text), line; e == ERR_OK && rest.p;) {
-        rest = str_cut(rest, '\n', &line);
-        if (line.n == 0)
-            continue;
-        struct edge_digest_row *row = &r->digests[r->digests_n];
-        /* sha256sum: 64 hex, a blank, a blank or '*', the name */
-        if (line.n < 67 || line.p[64] != ' ' || hex_decode(str_of(line.p, 64), row->digest.b, 32) != ERR_OK)
-            e = ERR_SYNTAX;
-        else if (!arena_str(&s->arena, str_of(line.p + 66, line.n - 66), &row->name))
-            e = ERR_NO_MEMORY;
-        else
-            r->digests_n++;
-    }
-    buf_fini(&text);
-    r->manifest = true;
-    return e;
+    if (m)
+        arena_fini(&m->arena);
+    free(m);
 }
 
 static int by_name(const void *a, const void *b)
@@ -71,15 +49,95 @@ static int by_name(const void *a, const void *b)
     return str_cmp(((const struct edge_digest_row *)a)->name, ((const struct edge_digest_row *)b)->name);
 }
 
-enum err edge_digest_find(const struct edge_route *r, struct str name, struct sha256 *out)
+static enum err read_digests(const char *path, struct edge_route *r) RT_UNCHECKED
 {
-    struct edge_digest_row key = {.name = str_of(name.p + r->prefix.n, name.n - r->prefix.n)};
-    const struct edge_digest_row *row =
-        r->digests_n ? bsearch(&key, r->digests, r->digests_n, sizeof key, by_name) : NULL;
-    if (!row)
-        return ERR_NOT_FOUND;
-    *out = row->digest;
-    return ERR_OK;
+    struct buf text;
+    struct edge_manifest *m = calloc(1, sizeof *m);
+    if (!m)
+        return ERR_NO_MEMORY;
+    manifest_free(r->listed); /* of two files the later one counts */
+    r->listed = m;
+    arena_init(&m->arena, 16 << 10, ARENA_MAX);
+    buf_init(&text, MANIFEST_MAX);
+    enum err e = store_file_slurp(store_disk_real(), path, &text);
+    size_t lines = 1;
+    for (size_t i = 0; i < text.n; i++)
+        lines += text.p[i] == '\n';
+    m->rows = e == ERR_OK ? arena_array(&m->arena, lines, sizeof *m->rows) : NULL;
+    if (e == ERR_OK && !m->rows)
+        e = ERR_NO_MEMORY;
+    for (struct str rest = buf_str(&text), line; e == ERR_OK && rest.p;) {
+        rest = str_cut(rest, '\n', &line);
+        if (line.n == 0)
+            continue;
+        struct edge_digest_row *row = &m->rows[m->n];
+        /* sha256sum: 64 hex, a blank, a blank or '*', the name */
+        if (line.n < 67 || line.p[64] != ' ' || hex_decode(str_of(line.p, 64), row->digest.b, 32) != ERR_OK)
+            e = ERR_SYNTAX;
+        else if (!arena_str(&m->arena, str_of(line.p + 66, line.n - 66), &row->name))
+            e = ERR_NO_MEMORY;
+        else
+            m->n++;
+    }
+    if (e == ERR_OK && m->n)
+        qsort(m->rows, m->n, sizeof *m->rows, by_name);
+    buf_fini(&text);
+    r->manifest = true;
+    return e;
+}
+
+enum err edge_digest_find(struct edge *e, const struct edge_route *r, struct str name, struct sha256 *out)
+{
+    for (int i = 0; i >= 0 && r->manifest;) {
+        struct edge_digest_row key = {.name = str_of(name.p + r->prefix.n, name.n - r->prefix.n)};
+        const struct edge_digest_row *row = NULL;
+        rt_lock_take(&e->routing_table);
+        const struct edge_manifest *m = r->listed;
+        if (m && m->n)
+            row = bsearch(&key, m->rows, m->n, sizeof key, by_name);
+        if (row)
+            *out = row->digest;
+        rt_lock_release(&e->routing_table);
+        if (m)
+            return row ? ERR_OK : ERR_NOT_FOUND;
+        const struct edge_settings *s = edge_settings(e); /* replaced since the route was looked for */
+        i = edge_route_find(s->prefixes, s->routes_n, name);
+        r = i < 0 ? r : &s->routes[i];
+    }
+    return ERR_NOT_FOUND;
+}
+
+/* The same configuration, and the same in the files it names, but for what manifests list. */
+static bool same_but_manifests(const struct edge_settings *a, const struct edge_settings *b)
+{
+    bool same = a->of == b->of;
+    for (size_t i = 0; same && i < a->routes_n; i++) {
+        const char *x = a->routes[i].authorization, *y = b->routes[i].authorization;
+        same = x && y ? strcmp(x, y) == 0 : x == y;
+    }
+    return same;
+}
+
+void edge_settings_publish(struct edge *e, struct edge_settings *fresh)
+{
+    struct edge_settings *now = edge_settings(e);
+    bool same = now && same_but_manifests(now, fresh);
+    if (!same) {
+        fresh->next = e->settings_list;
+        e->settings_list = fresh;
+        atomic_store_explicit(&e->settings, fresh, memory_order_release); /* pairs with edge_settings() */
+    }
+    for (size_t i = 0; now && i < now->routes_n; i++) {
+        rt_lock_take(&e->routing_table);
+        struct edge_manifest *old = now->routes[i].listed;
+        now->routes[i].listed = same ? fresh->routes[i].listed : NULL;
+        rt_lock_release(&e->routing_table);
+        if (same)
+            fresh->routes[i].listed = NULL;
+        manifest_free(old);
+    }
+    if (same)
+        edge_settings_free(fresh);
 }
 
 /* What goes into a header must not end it. */
@@ -141,7 +199,7 @@ static enum err route_option(struct edge_settings *s, struct edge_route *r, stru
         return r->any_etag || str_eq_c(value, "strict") ? ERR_OK : ERR_SYNTAX;
     }
     if (str_eq_c(key, "digests"))
-        return read_digests(s, path, r);
+        return read_digests(path, r);
     if (str_eq_c(key, "auth_file"))
         return read_auth(s, path, r);
     return ERR_SYNTAX;
@@ -167,8 +225,6 @@ static enum err make_route(struct edge_settings *s, const struct edge_config *cf
             return refuse(why, "fill.routes", words[i],
                           "unknown option, value out of range, or a file that cannot be read (auth_file: "
                           "one line, mode 0600)");
-    if (r->digests_n)
-        qsort(r->digests, r->digests_n, sizeof *r->digests, by_name);
     return ERR_OK;
 }
 
@@ -294,9 +350,10 @@ static enum err make_lists(struct edge_settings *s, const struct edge_config *cf
     s->cors = arena_array(&s->arena, cfg->cors_origins.n + 1, sizeof *s->cors);
     if (!s->routes || !s->prefixes || !s->mounts || !s->cors)
         return ERR_NO_MEMORY;
-    for (; e == ERR_OK && s->routes_n < cfg->fill_routes.n; s->routes_n++) {
-        e = make_route(s, cfg, keep(s, cfg->fill_routes.v[s->routes_n]), &s->routes[s->routes_n], why);
-        s->prefixes[s->routes_n] = s->routes[s->routes_n].prefix;
+    for (size_t i = 0; e == ERR_OK && i < cfg->fill_routes.n; i++) {
+        s->routes_n++; /* what it has read by then is freed also when it is refused */
+        e = make_route(s, cfg, keep(s, cfg->fill_routes.v[i]), &s->routes[i], why);
+        s->prefixes[i] = s->routes[i].prefix;
     }
     for (; e == ERR_OK && s->mounts_n < cfg->packs_mount.n; s->mounts_n++)
         e = make_mount(s, keep(s, cfg->packs_mount.v[s->mounts_n]), &s->mounts[s->mounts_n], why);
@@ -317,7 +374,8 @@ enum err edge_settings_make(const struct edge_config *cfg, const char *data_dir,
     *why = (struct edge_why){"fill.routes", ""};
     if (!s)
         return ERR_NO_MEMORY;
-    arena_init(&s->arena, 16 << 10, 256 << 20);
+    s->of = cfg;
+    arena_init(&s->arena, 16 << 10, ARENA_MAX);
     enum err e = make_lists(s, cfg, why);
     if (e == ERR_OK)
         e = make_peers(s, cfg, why);
@@ -358,6 +416,8 @@ void edge_settings_free(struct edge_settings *s)
 {
     if (!s)
         return;
+    for (size_t i = 0; i < s->routes_n; i++)
+        manifest_free(s->routes[i].listed);
     arena_fini(&s->arena);
     free(s);
 }

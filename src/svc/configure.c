@@ -123,10 +123,7 @@ enum err svc_reload(struct svc *s, struct buf *out_diff)
     struct conf *old = atomic_load_explicit(&s->conf, memory_order_acquire), *c = NULL;
     struct auth_file_error where = {0};
 
-    if (s->snapshot_count == SVC_SNAPSHOTS_MAX) {
-        svc__set_error("reloaded %d times; restart to go on", SVC_SNAPSHOTS_MAX);
-        return ERR_BUSY;
-    }
+    size_t changed = 0;
     buf_init(&text, CONFIG_FILE_MAX);
     enum err e = gather(s->config_file, s->flags, s->flag_count, &text, &from);
     if (e == ERR_OK) {
@@ -135,14 +132,21 @@ enum err svc_reload(struct svc *s, struct buf *out_diff)
             svc__set_error("%s", why.text);
     }
     buf_fini(&text);
+    if (e == ERR_OK && (changed = conf_diff(old, c, out_diff)) && s->snapshot_count == SVC_SNAPSHOTS_MAX) {
+        svc__set_error("changed %d times; restart to go on", SVC_SNAPSHOTS_MAX);
+        conf_destroy(c);
+        e = ERR_BUSY;
+    }
     if (e == ERR_OK && (e = auth_reload(s->auth, &where)) != ERR_OK) {
         svc__set_error("key file line %u: %s", where.line, where.reason ? where.reason : err_title(e));
         conf_destroy(c);
     }
     if (e != ERR_OK)
         return e;
-    size_t changed = conf_diff(old, c, out_diff);
-    adopt(s, c);
+    if (changed)
+        adopt(s, c);
+    else
+        conf_destroy(c); /* files that it names may be others all the same: the rest is done as ever */
     const struct svc_config *common = svc_common(s);
     struct net_limits limits = svc__limits(s);
     net_server_set_limits(s->server, &limits);

@@ -136,7 +136,7 @@ static void from_store(struct edge *e, struct net_req *rq, struct str name, stru
     }
     if (!route)
         miss(e, rq, mounted);
-    else if (route->manifest && edge_digest_find(route, path, &listed) != ERR_OK)
+    else if (route->manifest && edge_digest_find(e, route, path, &listed) != ERR_OK)
         edge_refuse(e, rq, ERR_NOT_ALLOWED, EDGE_R_NOT_ALLOWED,
                     "the route's manifest does not list this name");
     else

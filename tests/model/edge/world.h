@@ -209,8 +209,9 @@ void edge_trace_filled(struct edge *e, struct edge_fill *f, enum err err)
     (void)err;
 }
 
-enum err edge_digest_find(const struct edge_route *r, struct str name, struct sha256 *out)
+enum err edge_digest_find(struct edge *e, const struct edge_route *r, struct str name, struct sha256 *out)
 {
+    (void)e;
     (void)r;
     (void)name;
     (void)out;
