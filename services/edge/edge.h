@@ -279,8 +279,9 @@ void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_rejec
 const char *edge_reason_name(enum edge_reason r);
 enum edge_endpoint edge_endpoint(const struct net_req *rq);
 void edge_shed(struct edge *e); /* something was refused for lack of room */
-/* "Access-Control-…" lines for this request, or nothing. */
-void edge_cors(struct edge *e, struct net_req *rq, struct buf *out);
+/* "Access-Control-…" lines for this request, or nothing; true: its origin is listed. Where origins are listed each answer depends on who
+ * asks, also one that nobody named an origin for: a cache must not give it to a script. */
+bool edge_cors(struct edge *e, struct net_req *rq, struct buf *out);
 
 /* ---- tasks ---- */
 

@@ -34,22 +34,21 @@ static bool origin_listed(const struct edge_settings *s, struct str origin)
     return false;
 }
 
-void edge_cors(struct edge *e, struct net_req *rq, struct buf *out)
+bool edge_cors(struct edge *e, struct net_req *rq, struct buf *out)
 {
     struct edge_settings *s = edge_settings(e);
     struct str origin = net_req_header(rq, "origin");
-    if (!origin.p)
-        return;
-    bool listed = origin_listed(s, origin);
-    if (!listed && !s->cors_any)
-        return;
+    if (s->cors_n)
+        buf_puts(out, "Vary: Origin\r\n");
+    bool listed = origin.p && origin_listed(s, origin);
+    if (!listed && !(origin.p && s->cors_any))
+        return false;
     buf_puts(out, "Access-Control-Allow-Origin: ");
     buf_put_str(out, listed ? origin : STR("*"));
-    if (listed)
-        buf_puts(out, "\r\nVary: Origin");
     buf_puts(out, "\r\nAccess-Control-Expose-Headers: ETag, Content-Range, Content-Length, Accept-Ranges, "
                   "Last-Modified, "
                   "Repr-Digest, Retry-After, X-Cache, X-Corr-ID, X-Reason\r\n");
+    return true;
 }
 
 void edge_count_reject(struct edge *e, const struct net_req *rq, enum err err, enum edge_reason reason)

@@ -7,12 +7,12 @@ void edge_options(struct net_req *rq, void *ctx)
     char raw[1536];
     struct buf lines;
     buf_init_fixed(&lines, raw, sizeof raw);
-    edge_cors(e, rq, &lines);
-    if (net_req_header(rq, "origin").p && lines.n == 0) {
+    bool listed = edge_cors(e, rq, &lines);
+    if (net_req_header(rq, "origin").p && !listed) {
         edge_refuse(e, rq, ERR_FORBIDDEN, EDGE_R_NONE, "scripts of this origin may not read here");
         return;
     }
-    if (lines.n)
+    if (listed)
         buf_printf(&lines,
                    "Access-Control-Allow-Methods: GET, HEAD\r\nAccess-Control-Allow-Headers: Range, "
                    "If-Match, If-None-Match, "

@@ -176,11 +176,12 @@ const char *edge_reason_name(enum edge_reason r)
     return "";
 }
 
-void edge_cors(struct edge *e, struct net_req *rq, struct buf *lines)
+bool edge_cors(struct edge *e, struct net_req *rq, struct buf *lines)
 {
     (void)e;
     (void)rq;
     (void)lines;
+    return false;
 }
 
 void edge_shed(struct edge *e)
