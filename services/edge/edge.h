@@ -109,6 +109,8 @@ struct edge {
     struct svc_feed *events;
     struct edge_store *store;
     struct edge_fills *fills;
+    _Atomic uint64_t
+        fetching; /* amnesia: bytes that workers hold and the store does not have yet; a sum, relaxed */
 
     struct rt_bell store_bell; /* commit or store_ops has something for the cas_writer */
     struct rt_chan *work, *read, *commit, *store_ops, *pack_ops, *tags, *scrub_ops, *scrape;

@@ -18,7 +18,8 @@ struct edge_client {
     const struct edge_get *get;
     struct edge_answer *answer;
     struct sha256_ctx hash;
-    bool refused, too_large, disk;
+    bool refused, too_large, disk, memory;
+    uint64_t held; /* of edge.fetching */
 };
 
 struct edge_client *edge_client_create(struct edge *e)
@@ -36,10 +37,29 @@ struct edge_client *edge_client_create(struct edge *e)
     return c;
 }
 
+void edge_client_let_go(struct edge_client *c)
+{
+    atomic_fetch_sub_explicit(&c->e->fetching, c->held, memory_order_relaxed);
+    c->held = 0;
+}
+
+/* With amnesia a temporary file is memory, and there is one for each worker: they have as much in all as the store may have. */
+static bool memory_left(struct edge_client *c, uint64_t size)
+{
+    uint64_t cap = edge_config(c->e)->cas_amnesia;
+    if (!svc_amnesia(c->e->svc))
+        return true;
+    if (c->answer->bytes + size > cap / 4 || c->answer->declared > (int64_t)(cap / 4))
+        return false;
+    c->held += size;
+    return atomic_fetch_add_explicit(&c->e->fetching, size, memory_order_relaxed) + size <= cap;
+}
+
 void edge_client_destroy(struct edge_client *c)
 {
     if (!c)
         return;
+    edge_client_let_go(c);
     if (c->easy)
         curl_easy_cleanup(c->easy);
     if (c->multi)
@@ -99,6 +119,10 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg) RT_UNCHECKED
         return size; /* read and forgotten, so that the connection can be used again */
     if (c->answer->bytes + size > c->get->max_bytes || c->answer->declared > (int64_t)c->get->max_bytes) {
         c->too_large = true;
+        return 0;
+    }
+    if (!memory_left(c, size)) {
+        c->memory = true;
         return 0;
     }
     sha256_update(&c->hash, p, size);
@@ -181,7 +205,8 @@ enum edge_got edge_fetch(struct edge_client *c, const struct edge_get *get, stru
     *out = (struct edge_answer){.declared = -1};
     c->get = get;
     c->answer = out;
-    c->refused = c->too_large = c->disk = false;
+    c->refused = c->too_large = c->disk = c->memory = false;
+    edge_client_let_go(c);
     sha256_init(&c->hash);
     for (const char *const *h = get->headers; *h; h++)
         headers = curl_slist_append(headers, *h);
@@ -204,6 +229,8 @@ enum edge_got edge_fetch(struct edge_client *c, const struct edge_get *get, stru
         return EDGE_GOT_TOO_LARGE;
     if (c->disk)
         return EDGE_GOT_DISK;
+    if (c->memory)
+        return EDGE_GOT_MEMORY;
     return rc == CURLE_OK                   ? EDGE_GOT_ANSWER
            : rc == CURLE_OPERATION_TIMEDOUT ? EDGE_GOT_TIMEOUT
            : rc == CURLE_PARTIAL_FILE       ? EDGE_GOT_SHORT

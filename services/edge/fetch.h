@@ -14,6 +14,8 @@ struct edge_client;
 
 struct edge_client *edge_client_create(struct edge *e);
 void edge_client_destroy(struct edge_client *c);
+/* What it fetched last is stored, or gone: with amnesia others may have the memory. */
+void edge_client_let_go(struct edge_client *c);
 
 struct edge_get {
     const char *url;
@@ -32,6 +34,7 @@ enum edge_got {
     EDGE_GOT_FORBIDDEN, /* an address it must not connect to */
     EDGE_GOT_TOO_LARGE,
     EDGE_GOT_DISK,
+    EDGE_GOT_MEMORY, /* amnesia: more than a quarter of its bytes, or all that is being fetched more than they are */
     EDGE_GOT_CANCELED,
 };
 

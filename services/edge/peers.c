@@ -77,9 +77,9 @@ enum err edge_peers_fetch(struct edge *e, struct edge_client *client, struct rt_
             continue;
         asked++;
         enum edge_got got = ask(e, client, self, f, p, to, out);
-        if (got == EDGE_GOT_CANCELED || got == EDGE_GOT_DISK) {
+        if (got == EDGE_GOT_CANCELED || got == EDGE_GOT_DISK || got == EDGE_GOT_MEMORY) {
             rt_breaker_neither(breaker, edge_now_ns(e));
-            return got == EDGE_GOT_DISK ? ERR_IO : ERR_CANCELED;
+            return got == EDGE_GOT_DISK ? ERR_IO : got == EDGE_GOT_MEMORY ? ERR_NO_MEMORY : ERR_CANCELED;
         }
         enum verdict v = verdict_of(got, out, &f->digest);
         tell(e, p, breaker, v);

@@ -28,6 +28,9 @@ struct job {
 
 static const struct edge_outcome
     interrupted = {.err = ERR_CANCELED, .reason = EDGE_R_NONE, .detail = ""},
+    no_memory = {.err = ERR_UNAVAILABLE,
+                 .reason = EDGE_R_AMNESIA,
+                 .detail = "the object is too large to be kept in memory, or too much is being fetched"},
     wrong_length = {.err = ERR_UPSTREAM_INVALID,
                     .reason = EDGE_R_UPSTREAM,
                     .detail = "the origin's length is not declared, or not the one that it declared"};
@@ -230,6 +233,8 @@ static struct edge_outcome judge(struct job *j, enum edge_got got, bool off_list
         return outcome(ERR_UPSTREAM_INVALID, EDGE_R_FILL_CAP, "the object is larger than the route allows");
     case EDGE_GOT_DISK:
         return outcome(ERR_UNAVAILABLE, EDGE_R_CAS, "the store cannot be written");
+    case EDGE_GOT_MEMORY:
+        return no_memory;
     case EDGE_GOT_CANCELED:
         return interrupted;
     case EDGE_GOT_ANSWER:
@@ -389,12 +394,6 @@ static enum err fetch_from_peers(struct job *j)
     return err;
 }
 
-/* An object nobody could ever serve from memory is not worth the room. */
-static bool too_large_for_memory(const struct job *j)
-{
-    return svc_amnesia(j->e->svc) && j->a.bytes > edge_config(j->e)->cas_amnesia / 4;
-}
-
 /* Peers first, where the digest is known; then the origin, where there is one. */
 RT_BLOCKS
 static struct edge_outcome fetch(struct job *j)
@@ -407,6 +406,8 @@ static struct edge_outcome fetch(struct job *j)
         return interrupted;
     if (err == ERR_IO)
         return outcome(ERR_UNAVAILABLE, EDGE_R_CAS, "the store cannot be written");
+    if (err == ERR_NO_MEMORY)
+        return no_memory;
     return j->f->nameless ? outcome(ERR_NOT_FOUND, EDGE_R_NONE, "neither this node nor its peers have it")
                           : fetch_with_retries(j);
 }
@@ -422,8 +423,6 @@ static struct edge_outcome fill(struct job *j)
         return commit(j, EDGE_PUT_REF); /* known under another name: no GET */
     }
     struct edge_outcome o = fetch(j);
-    if (o.err == ERR_OK && j->a.status == 200 && too_large_for_memory(j))
-        o = outcome(ERR_UNAVAILABLE, EDGE_R_AMNESIA, "the object is too large to be kept in memory");
     if (o.err != ERR_OK && !(o.err == ERR_NOT_FOUND && j->f->has_stale))
         return o;
     edge_fill_to(j->e, j->f, EDGE_FILL_COMMITTING);
@@ -447,6 +446,7 @@ static void work(struct job *j)
     if (o.err == ERR_UNAVAILABLE && o.reason == EDGE_R_CAS)
         obs_counter_inc(obs_counter_nth(j->e->m[EDGE_M_cas_writes], 2));
     drop_tmp(j);
+    edge_client_let_go(j->client);
     if (o.err == ERR_CANCELED)
         edge_fill_hand_back(j->e, j->f);
     else
