@@ -264,9 +264,18 @@ static struct str without_query(struct str path)
     return head;
 }
 
+/* 127.a.b.c: a name may begin like one. */
 static bool loopback_literal(struct str host)
 {
-    return str_eq_c(host, "[::1]") || (str_starts(host, STR("127.")) && host.n <= 15);
+    struct str part, rest = host;
+    uint64_t v;
+    size_t parts = 0;
+    bool numbers = true;
+    for (; rest.p && numbers; parts++) {
+        rest = str_cut(rest, '.', &part);
+        numbers = str_parse_u64(part, &v) == ERR_OK && v <= 255 && (parts > 0 || v == 127);
+    }
+    return str_eq_c(host, "[::1]") || (numbers && parts == 4);
 }
 
 enum err edge_origin_parse(struct str url, bool allow_loopback_http, struct edge_origin *out)

@@ -575,7 +575,15 @@ static void origins_are_https_and_redirects_stay_below_them(void **state)
         assert_int_equal(edge_origin_parse(str_from_c(bad[i]), false, &o), ERR_SYNTAX);
     assert_int_equal(edge_origin_parse(STR("http://127.0.0.1:80/"), false, &o), ERR_SYNTAX);
     assert_int_equal(edge_origin_parse(STR("http://127.0.0.1:80/"), true, &o), ERR_OK);
-    assert_int_equal(edge_origin_parse(STR("http://localhost/"), true, &o), ERR_SYNTAX);
+    assert_int_equal(edge_origin_parse(STR("http://[::1]:80/"), true, &o), ERR_OK);
+    static const char *const names[] = {"localhost",  "127.example", "127.0.0.1.example", "127.0.0.example",
+                                        "127.0.0.1.", "127.1",       "127.0.0.256",       "127.0.0.01",
+                                        "128.0.0.1",  "2130706433",  "0x7f.0.0.1",        "[::2]"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char url[64];
+        snprintf(url, sizeof url, "http://%s/", names[i]);
+        assert_int_equal(edge_origin_parse(str_from_c(url), true, &o), ERR_SYNTAX);
+    }
     assert_int_equal(edge_origin_parse(STR("https://cdn.example/fonts/"), false, &o), ERR_OK);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         assert_int_equal(edge_url_below(str_from_c(rows[i].url), &o), rows[i].below);
