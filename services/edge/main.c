@@ -230,8 +230,7 @@ static void readiness(struct svc *s, void *state)
     net_server_stats(svc_server(s), &http);
     bool calm = !shed || edge_now_ns(e) - shed > cfg->shed_window * 1000000;
     obs_health_set(h, e->cause_packs, atomic_load(&e->packs_ok));
-    obs_health_set(h, e->cause_cas,
-                   !live || (!atomic_load(&e->store->readonly) && !atomic_load(&e->store->full)));
+    obs_health_set(h, e->cause_cas, !live || edge_store_reachable(e->store));
     obs_health_set(h, e->cause_workers, !live || atomic_load(&e->workers_run) * 2 > cfg->work_workers);
     obs_health_set(h, e->cause_shed,
                    calm && work.depth * 10 < work.capacity * 9 &&

@@ -9,6 +9,8 @@
 #include "base/hex.h"
 #include "store/file_replace.h"
 
+static const int64_t STUCK_NS = 1000000000;
+
 struct edge_opened {
     struct sha256 digest;
     struct edge_file *file;
@@ -262,6 +264,19 @@ void edge_store_want_room(struct edge_store *s)
     atomic_store(&s->wants_room, true);
     atomic_store(&s->full, true);
     rt_bell_ring(&s->e->store_bell);
+}
+
+void edge_store_doubt(struct edge_store *s)
+{
+    atomic_store(&s->failed, true);
+    rt_bell_ring(&s->e->store_bell);
+}
+
+bool edge_store_reachable(struct edge_store *s)
+{
+    int64_t since = atomic_load(&s->at_work_ns);
+    bool stuck = since && edge_now_ns(s->e) - since > STUCK_NS;
+    return !atomic_load(&s->readonly) && !atomic_load(&s->full) && !atomic_load(&s->failed) && !stuck;
 }
 
 void edge_commit_unref(struct edge_commit *c)

@@ -29,9 +29,11 @@ struct edge_store {
     uint64_t forgotten;     /* how often an object was: who was opening one meanwhile does not keep it */
     struct store_file *log; /* cas_writer */
     uint64_t log_bytes;
-    _Atomic bool readonly;   /* until restart: refs.log could not be written */
-    _Atomic bool full;       /* no room on the device just now */
-    _Atomic bool wants_room; /* somebody found none */
+    _Atomic bool readonly;      /* until restart: refs.log could not be written */
+    _Atomic bool full;          /* no room on the device just now */
+    _Atomic bool wants_room;    /* somebody found none */
+    _Atomic bool failed;        /* what was written last could not be */
+    _Atomic int64_t at_work_ns; /* since when cas_writer is at what it took last; 0: it waits */
     _Atomic uint64_t tmp_serial;
 };
 
@@ -70,6 +72,11 @@ uint64_t edge_store_pack_since(struct edge *e, const char *name, const struct sh
 /* Something could not be written for want of room: some is made, and the store is not reachable meanwhile. */
 void edge_store_want_room(struct edge_store *s);
 
+/* Something could not be written, for whatever reason: it is tried every second until it can. */
+void edge_store_doubt(struct edge_store *s);
+/* Nothing failed last, and the writer is not stuck in the disk. */
+bool edge_store_reachable(struct edge_store *s);
+
 /* A fill that is complete; shared by the worker that waits and the writer. */
 struct edge_commit {
     _Atomic unsigned refs;
@@ -105,6 +112,8 @@ void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n
 void edge_store_do(struct edge_store *s, struct edge_store_op *op) RT_BLOCKS;
 /* While it is full: makes the room that was asked for, and looks whether there is enough again. */
 void edge_store_look_for_room(struct edge_store *s) RT_BLOCKS;
+/* After something could not be written: can it be by now? */
+void edge_store_probe(struct edge_store *s) RT_BLOCKS;
 /* Old quarantine goes, TOUCH, compaction, eviction. last: all touches, not only the first. */
 void edge_store_upkeep(struct edge_store *s, bool last) RT_BLOCKS;
 

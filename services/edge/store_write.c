@@ -189,6 +189,8 @@ void edge_store_commit(struct edge_store *s, struct edge_commit **list, size_t n
     enum err e = write_records(s, records, good);
     if (e == ERR_NO_SPACE)
         edge_store_want_room(s);
+    if (e == ERR_OK && good)
+        atomic_store(&s->failed, false);
     for (size_t i = 0; i < n; i++) {
         struct edge_commit *c = list[i];
         if (c->result == ERR_OK && !c->nameless)
@@ -277,6 +279,22 @@ void edge_store_look_for_room(struct edge_store *s)
     if (atomic_exchange(&s->wants_room, false))
         evict(s, true, 0);
     low_on_space(s);
+}
+
+void edge_store_probe(struct edge_store *s)
+{
+    char path[STORE_PATH_MAX];
+    struct store_file *f;
+    store_path_join(path, s->dir, "cas/tmp/probe");
+    enum err e = store_file_open(s->disk, path, STORE_WRITE | STORE_CREATE | STORE_TRUNC, &f);
+    if (e != ERR_OK)
+        return;
+    e = store_file_append(f, "?", 1);
+    if (e == ERR_OK)
+        e = store_file_sync(f);
+    store_file_close(f);
+    if (store_disk_unlink(s->disk, path) == ERR_OK && e == ERR_OK)
+        atomic_store(&s->failed, false);
 }
 
 struct oldest {

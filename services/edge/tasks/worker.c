@@ -443,8 +443,10 @@ static void work(struct job *j)
     }
     struct edge_outcome o = fill(j);
     o.unasked = j->f->tries == 0; /* stored under another name, or a peer had it */
-    if (o.err == ERR_UNAVAILABLE && o.reason == EDGE_R_CAS)
+    if (o.err == ERR_UNAVAILABLE && o.reason == EDGE_R_CAS) {
         obs_counter_inc(obs_counter_nth(j->e->m[EDGE_M_cas_writes], 2));
+        edge_store_doubt(j->e->store);
+    }
     drop_tmp(j);
     edge_client_let_go(j->client);
     if (o.err == ERR_CANCELED)
