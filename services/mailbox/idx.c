@@ -564,6 +564,36 @@ enum err mailbox_idx_topics(const struct mailbox_idx_place *at, uint32_t segment
     return e;
 }
 
+enum err mailbox_idx_range(const struct mailbox_idx_place *at, uint32_t segment, uint32_t topic_id,
+                           uint64_t *out_first, uint64_t *out_last)
+{
+    enum { ROOM = 64 };
+    struct mailbox_idx_info x;
+    char path[STORE_PATH_MAX];
+    uint8_t some[ROOM * TOPIC_BYTES];
+    struct store_file *f;
+    *out_first = *out_last = 0;
+    enum err e = mailbox_idx_peek(at, segment, &x);
+    if (e != ERR_OK)
+        return e;
+    mailbox_idx_path(path, at->dir, segment);
+    if ((e = store_file_open(at->disk, path, STORE_READ, &f)) != ERR_OK)
+        return e;
+    uint64_t from = file_bytes(&x) - 4 - (uint64_t)x.topics * TOPIC_BYTES;
+    for (uint32_t n, left = x.topics; e == ERR_OK && left && !*out_last; left -= n) {
+        n = left < ROOM ? left : ROOM;
+        e = store_file_read_all(f, some, n * TOPIC_BYTES, from);
+        from += n * TOPIC_BYTES;
+        for (const uint8_t *p = some; e == ERR_OK && p < some + n * TOPIC_BYTES; p += TOPIC_BYTES)
+            if (le32_get(p) == topic_id) {
+                *out_first = le64_get(p + 8);
+                *out_last = le64_get(p + 16);
+            }
+    }
+    store_file_close(f);
+    return e;
+}
+
 /* ---- looking one record up ---- */
 
 enum err mailbox_idx_find(const struct mailbox_idx_place *at, uint32_t segment, uint32_t offset8,

@@ -78,6 +78,13 @@ NODISCARD enum err mailbox_idx_topics(const struct mailbox_idx_place *at, uint32
                                                  const struct sha256 *chain),
                                       void *ctx) RT_BLOCKS;
 
+/*
+ * The numbers of a topic's first and last message in the segment, 0 and 0 if there is none: read from the table of topics alone, whose
+ * bytes are not summed up by themselves. Good for leaving a segment out; what is left out wrongly is missed later. ERR_NOT_FOUND, ERR_CORRUPT, ERR_IO.
+ */
+NODISCARD enum err mailbox_idx_range(const struct mailbox_idx_place *at, uint32_t segment,
+                                     uint32_t topic_id, uint64_t *out_first, uint64_t *out_last) RT_BLOCKS;
+
 /* What is left of a record whose segment was stripped, as a DEDUP: digest, first half of the payload's hash. ERR_NOT_FOUND, ERR_IO. */
 NODISCARD enum err mailbox_idx_find(const struct mailbox_idx_place *at, uint32_t segment, uint32_t offset8,
                                     struct mailbox_rec *out) RT_BLOCKS;

@@ -150,6 +150,7 @@ struct mailbox_dlq {
     uint32_t n;
     uint64_t count;
     bool found, more;
+    struct uuid last; /* of those looked at: where to go on when there is more */
     /* reprocess and purge: ids in, results out; a page: those of them that match */
     const struct uuid *ids;
     uint32_t ids_n, moved;
@@ -165,7 +166,8 @@ struct mailbox_topic_info {
     struct uuid chain_id;
     struct sha256 chain;
     uint32_t topic_id;
-    struct { /* of the rules in force when the worker looked: those are its own */
+    unsigned incarnation; /* of the shard: the topic's id is good for this one */
+    struct {              /* of the rules in force when the worker looked: those are its own */
         char class_name[MAILBOX_CLASS_NAME_MAX];
         uint64_t t_replay_ms;
         uint32_t default_visibility_ms;

@@ -98,7 +98,7 @@ enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offs
 enum err mailbox_log_read_key(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
                               struct mailbox_rec *out)
 {
-    struct mailbox_idx_place at = {g->disk, g->dir, g->instance, g->shard->no};
+    struct mailbox_idx_place at = mailbox_log_place(g);
     return mailbox_idx_find(&at, segment, offset8, out);
 }
 

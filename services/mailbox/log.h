@@ -106,6 +106,12 @@ bool mailbox_log_has_room(const struct mailbox_log *g); /* for the largest group
 NODISCARD enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
                                     uint32_t length64, uint8_t *into, struct mailbox_rec *out) RT_BLOCKS;
 
+/* Where its index files are. */
+static inline struct mailbox_idx_place mailbox_log_place(const struct mailbox_log *g)
+{
+    return (struct mailbox_idx_place){g->disk, g->dir, g->instance, g->shard->no};
+}
+
 /* What is left of a record whose segment was stripped: see mailbox_idx_find. */
 NODISCARD enum err mailbox_log_read_key(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
                                         struct mailbox_rec *out) RT_BLOCKS;

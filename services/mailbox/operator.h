@@ -26,7 +26,7 @@ struct mailbox_run_found {
 struct mailbox_operator {
     enum mailbox_operator_kind kind;
     struct mailbox_operator *next;     /* in the jobs table */
-    struct mailbox_operator *run_next; /* the reprocessor's list of runs */
+    struct mailbox_operator *run_next; /* the reprocessor's list of runs, or of walks */
     struct mailbox_call *call;         /* of a RUN until it is answered: when it is known what matches */
     struct mailbox_run_found *found; /* RUN: the call's own, since the run may outlive it, or it the run */
     struct mailbox_lane *lane;
@@ -55,8 +55,10 @@ struct mailbox_operator {
     /* CHAIN */
     uint64_t from;
     bool has_from;
+    struct mailbox_chain_walk *walk; /* once it has begun */
     /* answer */
     enum err err;
+    enum mailbox_why why;
     struct buf body; /* JSON, written by the reprocessor */
     uint32_t purged;
 };

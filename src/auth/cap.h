@@ -112,6 +112,11 @@ NODISCARD enum err auth_allows(const struct auth_cap *cap, const struct auth_wan
 /* Whether every list caveat of that kind covers value (true when there is none): for filtering what a token
  * may see. */
 bool auth_covers(const struct auth_cap *cap, enum auth_cv kind, struct str value);
+/*
+ * The least value that is not below from and that every list caveat of that kind covers: from itself, or one out of the token. False:
+ * there is none. Whoever walks something ordered can leave out what lies between, however much that is.
+ */
+bool auth_covers_next(const struct auth_cap *cap, enum auth_cv kind, struct str from, struct str *out);
 /* Charges one request to every `rate` caveat; a bucket is shared by all tokens narrowed below its caveat.
  * ERR_RATE_LIMITED. */
 NODISCARD enum err auth_rate_take(struct auth_cap *cap, int64_t *out_retry_ms);

@@ -82,6 +82,23 @@ bool auth_list_spells(struct str list, struct str value)
     return false;
 }
 
+bool auth_list_next(struct str list, struct str from, struct str *out)
+{
+    struct str item;
+    bool found = false;
+    while (item_next(&list, &item)) {
+        bool wild = item.n > 0 && item.p[item.n - 1] == '*';
+        item.n -= wild;
+        if (wild && str_starts(from, item))
+            item = from;
+        if (str_cmp(item, from) < 0 || (found && str_cmp(item, *out) >= 0))
+            continue;
+        *out = item;
+        found = true;
+    }
+    return found;
+}
+
 /* ---- addresses ---- */
 
 struct cidr {

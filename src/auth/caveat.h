@@ -63,6 +63,8 @@ const char *auth_cv_name(enum auth_cv kind); /* "max_amount"; "unknown" */
 
 /* Empty values are covered by nothing, not even by `*`. */
 bool auth_list_covers(struct str list, struct str value);
+/* The least value not below from, which is not empty, that the list covers: from itself, or one out of the list. False: none. */
+bool auth_list_next(struct str list, struct str from, struct str *out);
 bool auth_list_spells(struct str list, struct str value); /* without any wildcard */
 /* peer_ip: 16 bytes, IPv4 as ::ffff:a.b.c.d. NULL (a Unix socket) is covered by nothing. */
 bool auth_ip_list_covers(struct str list, const uint8_t *peer_ip);

@@ -129,6 +129,22 @@ bool auth_covers(const struct auth_cap *cap, enum auth_cv kind, struct str value
     return true;
 }
 
+/* One caveat lifts it to what the next must cover, too; every lift ends at a pattern of the token, so there are few. */
+bool auth_covers_next(const struct auth_cap *cap, enum auth_cv kind, struct str from, struct str *out)
+{
+    CHECK_MAGIC(cap, AUTH_CAP_MAGIC);
+    for (size_t agree = 0, i = 0; agree < cap->n; agree++, i = i + 1 < cap->n ? i + 1 : 0) {
+        struct str next = from;
+        if (cap->caveats[i].kind == kind && !auth_list_next(cap->caveats[i].list, from, &next))
+            return false;
+        if (!str_eq(next, from))
+            agree = 0;
+        from = next;
+    }
+    *out = from;
+    return true;
+}
+
 enum err auth_rate_take(struct auth_cap *cap, int64_t *out_retry_ms)
 {
     CHECK_MAGIC(cap, AUTH_CAP_MAGIC);

@@ -65,10 +65,9 @@ static struct mailbox_operator *operator_new(struct mailbox_call *c, enum mailbo
     return op;
 }
 
-static void refuse_operator(struct mailbox_call *c, enum err e)
+static void refuse_operator(struct mailbox_call *c, enum err e, enum mailbox_why why)
 {
-    mailbox_call_refuse(c, e == ERR_DRAINING ? ERR_BUSY : e,
-                        e == ERR_DRAINING ? MAILBOX_WHY_DRAINING : MAILBOX_WHY_NONE,
+    mailbox_call_refuse(c, e == ERR_DRAINING ? ERR_BUSY : e, e == ERR_DRAINING ? MAILBOX_WHY_DRAINING : why,
                         e == ERR_NOT_FOUND ? "no such topic" : NULL);
 }
 
@@ -81,7 +80,7 @@ static void finish(struct mailbox_call *c)
         mailbox_call_refuse_details(c, op->err, "links before first_available are no longer kept",
                                     buf_bytes(&op->body));
     else
-        refuse_operator(c, op->err);
+        refuse_operator(c, op->err, op->why);
     operator_free(op);
 }
 
@@ -254,7 +253,7 @@ static void finish_run(struct mailbox_call *c)
     const struct mailbox_run_found *f = c->more;
     char id[UUID_CHARS], json[96];
     if (f->err != ERR_OK) {
-        refuse_operator(c, f->err);
+        refuse_operator(c, f->err, MAILBOX_WHY_NONE);
         return;
     }
     uuid_format(&f->job, id);

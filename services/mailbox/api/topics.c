@@ -137,10 +137,10 @@ static const struct mailbox_job *no_list(const struct mailbox_call *c)
     return missing == c->jobs_n ? &c->jobs[0] : NULL;
 }
 
-/* Every shard gave its page in order; the answer is their merge. */
+/* Every shard gave its page in order, and one more, which tells that there is more; the answer is their merge. */
 static void finish_list(struct mailbox_call *c)
 {
-    uint32_t at[MAILBOX_SHARDS_MAX] = {0}, n = 0, limit = c->topics[0].limit;
+    uint32_t at[MAILBOX_SHARDS_MAX] = {0}, n = 0, limit = c->topics[0].limit - 1;
     const struct mailbox_topic_info *last = NULL;
     struct buf b;
     struct json_w w;
@@ -246,7 +246,7 @@ void mailbox_get_topics(struct net_req *rq, void *ctx)
         mailbox_call_refuse(c, ERR_BAD_REQUEST, MAILBOX_WHY_NONE, "limit, prefix or after: range");
         return;
     }
-    if (!make_jobs(c, c->mb->shards, room))
+    if (!make_jobs(c, c->mb->shards, room + 1))
         return;
     for (size_t i = 0; i < c->jobs_n; i++) {
         c->topics[i].prefix = prefix;

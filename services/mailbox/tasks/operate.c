@@ -48,6 +48,9 @@ static uint32_t find_dead(const struct mailbox_shard *s, const struct mailbox_to
                                                                                                      : 0;
 }
 
+/* How many dead letters one job looks at: what does not fit a selection costs time, too, and others wait meanwhile. */
+enum { LOOK_AT_DEAD = 8192 };
+
 static void dlq_page(struct mailbox_lane *l, struct mailbox_dlq *q)
 {
     struct mailbox_shard *s = &l->shard;
@@ -63,16 +66,16 @@ static void dlq_page(struct mailbox_lane *l, struct mailbox_dlq *q)
     }
     if (q->ids_n)
         return;
-    uint32_t after = q->has_after ? find_dead(s, t, &q->after) : 0;
+    uint32_t after = q->has_after ? find_dead(s, t, &q->after) : 0, looks = 0;
     for (uint32_t i = after ? mailbox_shard_entry(s, after)->right : t->dlq_head; i;
          i = mailbox_shard_entry(s, i)->right) {
-        if (!dead_matches(s, i, q))
-            continue;
-        if (q->n == q->limit) {
-            q->more = true;
+        bool matches = dead_matches(s, i, q);
+        q->more = looks++ == LOOK_AT_DEAD || (matches && q->n == q->limit);
+        if (q->more)
             return;
-        }
-        list_dead(s, i, q);
+        if (matches)
+            list_dead(s, i, q);
+        q->last = mailbox_shard_entry(s, i)->msg_id;
     }
 }
 
@@ -127,6 +130,7 @@ static void fill_topic(struct mailbox_lane *l, struct mailbox_now now, struct ma
     o->chain_id = t->chain_id;
     o->chain = t->chain;
     o->topic_id = t->id;
+    o->incarnation = atomic_load(&l->incarnation);
     const struct mailbox_policy *p = mailbox_shard_policy(s, t);
     memcpy(o->policy.class_name, p->class_name, sizeof o->policy.class_name);
     o->policy.t_replay_ms = p->t_replay_ms;
@@ -144,12 +148,19 @@ static void list_topics(struct mailbox_lane *l, struct mailbox_now now, struct m
             fill_topic(l, now, t, LOOK_FOR_ONE, &q->got[q->n++]);
         return;
     }
-    bool from_prefix = str_cmp(q->prefix, q->after) > 0;
-    struct mailbox_topic *t = mailbox_topics_after(ts, from_prefix ? q->prefix : q->after, from_prefix);
-    for (; t && q->n < q->limit && str_starts(mailbox_topic_name(t), q->prefix);
-         t = mailbox_topics_after(ts, mailbox_topic_name(t), false))
-        if (t->id && auth_covers(q->cap, AUTH_CV_TOPIC, mailbox_topic_name(t)))
+    bool inclusive = str_cmp(q->prefix, q->after) > 0;
+    struct str from = inclusive ? q->prefix : q->after;
+    struct mailbox_topic *t;
+    while (q->n < q->limit && (t = mailbox_topics_after(ts, from, inclusive)) &&
+           str_starts(mailbox_topic_name(t), q->prefix)) {
+        struct str name = mailbox_topic_name(t);
+        if (!auth_covers_next(q->cap, AUTH_CV_TOPIC, name, &from))
+            break;
+        inclusive =
+            !str_eq(from, name); /* what is not covered is left out at once: others wait meanwhile */
+        if (!inclusive && t->id)
             fill_topic(l, now, t, LOOK_IN_LIST, &q->got[q->n++]);
+    }
 }
 
 void mailbox_worker__operate(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j)

@@ -3,7 +3,7 @@
  *
  * It never touches a shard's state: it asks the worker in small jobs (a page of dead letters, at most 32 ids to move) and reads
  * bodies from the journal itself, whose durable part any thread may read. Reprocessing is paced by its rate and can be canceled
- * between two steps; chain reads walk the journal frame by frame.
+ * between two steps; a chain is read segment by segment (chain.h), when nothing else waits.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "rt/oneshot.h"
 #include "services/mailbox/operator.h"
+#include "services/mailbox/tasks/chain.h"
 
 enum {
     IDS_PER_JOB = 32,
@@ -19,7 +20,8 @@ enum {
     STEP_MS = 10,
     ANSWER_MS = 10000,
     LOOK_MS = 1000,
-    LIST_BYTES = 4 << 20
+    LIST_BYTES = 4 << 20,
+    WALKS_MAX = 64 /* chains that somebody wants to see; more are refused */
 };
 
 /* ---- asking the worker ---- */
@@ -253,33 +255,62 @@ static void put_dead(struct json_w *w, struct mailbox_operator *op, const struct
     json_obj_end(w);
 }
 
-/* The page ends early when what is in it weighs enough for one answer. */
+/* Whoever asked waits so long; after that nobody reads the answer. */
+static bool in_time(const struct mailbox_operator *op)
+{
+    return clock_mono_ns(op->lane->mb->clock) - op->call->started_ns < ANSWER_MS * INT64_C(1000000);
+}
+
+/* Once for every so many dead letters that were looked at; op->after says where the next begins. True: there is more. */
+static bool list_some(struct mailbox_operator *op, struct json_w *w, uint8_t *buffer, uint32_t *left,
+                      struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    bool first = op->body.n == 0;
+    struct ask *a = ask_new(op, MAILBOX_JOB_DLQ_PAGE, *left, NULL, 0);
+    op->err = ask(a, op, self, rng);
+    if (op->err != ERR_OK)
+        return false;
+    const struct mailbox_dlq *q = &a->dlq;
+    uint32_t n = 0;
+    if (first) {
+        json_obj_begin(w);
+        json_put_str(w, "topic", q->topic);
+        json_put_u64(w, "count", q->count);
+        json_key(w, "entries");
+        json_arr_begin(w);
+    }
+    while (n < q->n && op->body.n < LIST_BYTES)
+        put_dead(w, op, &q->got[n++], buffer);
+    bool more = q->more || n < q->n;
+    op->after = n < q->n ? q->got[n - 1].id : q->last;
+    op->has_after = more;
+    *left -= n;
+    ask_free(a);
+    return more;
+}
+
+/* The page ends early when what is in it weighs enough for one answer, or took long enough. */
 static void list(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
 {
     uint8_t *buffer = malloc(MAILBOX_REC_BYTES_MAX);
-    struct ask *a = buffer ? ask_new(op, MAILBOX_JOB_DLQ_PAGE, op->limit, NULL, 0) : NULL;
-    op->err = ask(a, op, self, rng);
+    struct json_w w;
+    uint32_t left = op->limit;
+    bool more = false;
+    json_w_init(&w, &op->body);
+    op->err = ERR_NO_MEMORY;
+    if (buffer)
+        do {
+            more = list_some(op, &w, buffer, &left, self, rng);
+        } while (more && left > 0 && op->body.n < LIST_BYTES && in_time(op));
     if (op->err == ERR_OK) {
-        const struct mailbox_dlq *q = &a->dlq;
-        struct json_w w;
-        uint32_t n = 0;
-        json_w_init(&w, &op->body);
-        json_obj_begin(&w);
-        json_put_str(&w, "topic", q->topic);
-        json_put_u64(&w, "count", q->count);
-        json_key(&w, "entries");
-        json_arr_begin(&w);
-        while (n < q->n && op->body.n < LIST_BYTES)
-            put_dead(&w, op, &q->got[n++], buffer);
         json_arr_end(&w);
-        if (q->more || n < q->n) {
+        if (more) {
             json_key(&w, "next");
-            json_uuid(&w, &q->got[n - 1].id);
+            json_uuid(&w, &op->after);
         }
         json_obj_end(&w);
         if (op->body.err != ERR_OK)
             op->err = ERR_TOO_LARGE;
-        ask_free(a);
     }
     free(buffer);
 }
@@ -314,10 +345,8 @@ static enum err select_ids(struct mailbox_operator *op, struct rt_task *self, st
             break;
         for (uint32_t i = 0; i < a->dlq.n; i++)
             ids[n++] = a->dlq.got[i].id;
-        more = a->dlq.more;
-        op->has_after = more;
-        if (more)
-            op->after = ids[n - 1];
+        more = op->has_after = a->dlq.more;
+        op->after = a->dlq.last;
         ask_free(a);
     }
     free(op->ids);
@@ -410,138 +439,7 @@ static bool step(struct mailbox *mb, struct mailbox_operator *op, struct rt_task
     return true;
 }
 
-/* ---- chains ---- */
-
-struct chain_walk {
-    struct mailbox_operator *op;
-    struct rt_task *self;
-    uint32_t topic_id;
-    uint64_t first, next;
-    struct json_w *w;
-    uint32_t n;
-    struct sha256 prev;
-    bool begun, full;
-};
-
-static void put_link(struct chain_walk *c, const struct mailbox_rec_enq *q)
-{
-    struct sha256 attrs;
-    sha256_of(q->attrs.p, q->attrs.n, &attrs);
-    json_obj_begin(c->w);
-    json_put_u64(c->w, "topic_seq", q->topic_seq);
-    json_key(c->w, "msg_id");
-    json_uuid(c->w, &q->msg_id);
-    json_put_time_ms(c->w, "ts", (int64_t)q->ts_ms);
-    if (q->not_before_ms)
-        json_put_time_ms(c->w, "not_before", (int64_t)q->not_before_ms);
-    json_put_str(c->w, "idem_key", q->idem_key);
-    json_put_hash(c->w, "payload_hash", &q->payload_hash);
-    json_put_hash(c->w, "attrs_hash", &attrs);
-    json_put_hash(c->w, "hash_chain", &q->chain);
-    json_obj_end(c->w);
-}
-
-static enum err walk_frame(void *ctx, const struct store_frame *f, struct store_pos at)
-{
-    struct chain_walk *c = ctx;
-    struct mailbox_rec r;
-    size_t pos = 0;
-    (void)at;
-    rt_task_beat(c->self);
-    while (mailbox_rec_next_trusted(f->payload, &pos, &r) == ERR_OK) {
-        if (r.type != MAILBOX_REC_ENQ || r.topic_id != c->topic_id)
-            continue;
-        if (c->first == 0) {
-            c->first = r.enq.topic_seq;
-            if (!c->op->has_from)
-                c->next = c->first;
-            if (c->next < c->first)
-                return ERR_NOT_RETAINED;
-        }
-        if (r.enq.topic_seq != c->next)
-            continue;
-        if (!c->begun) {
-            c->begun = true;
-            c->prev = r.enq.chain_prev;
-        }
-        if (c->n == c->op->limit)
-            return c->full = true, ERR_CLOSED;
-        put_link(c, &r.enq);
-        c->n++;
-        c->next++;
-    }
-    return ERR_OK;
-}
-
-static enum err topic_info(struct mailbox_operator *op, struct mailbox_topic_info *info,
-                           struct rt_task *self, struct rng *rng) RT_BLOCKS
-{
-    struct ask *a = ask_new(op, MAILBOX_JOB_TOPICS, 0, NULL, 0);
-    enum err e = ask(a, op, self, rng);
-    if (e != ERR_OK)
-        return e;
-    *info = a->info;
-    if (a->topics.n == 0)
-        e = ERR_NOT_FOUND;
-    ask_free(a);
-    return e;
-}
-
-static void put_head(struct json_w *w, const struct mailbox_topic_info *t)
-{
-    json_key(w, "head");
-    json_obj_begin(w);
-    json_put_u64(w, "topic_seq", t->topic_seq);
-    json_put_hash(w, "hash_chain", &t->chain);
-    json_obj_end(w);
-}
-
-static void chain(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
-{
-    struct mailbox_topic_info *info = calloc(1, sizeof *info);
-    struct buf links;
-    struct json_w lw, w;
-    op->err = info ? topic_info(op, info, self, rng) : ERR_NO_MEMORY;
-    buf_init(&links, 4 << 20);
-    if (op->err == ERR_OK) {
-        json_w_init(&lw, &links);
-        json_arr_begin(&lw);
-        struct chain_walk c = {
-            .op = op, .self = self, .topic_id = info->topic_id, .next = op->from, .w = &lw};
-        bool here = mailbox_presence_pin(&op->lane->presence);
-        enum err e = here ? store_journal_replay(op->lane->log.journal, 1, walk_frame, &c)
-                     : op->lane->mb->replica ? ERR_NOT_OWNER
-                                             : ERR_BUSY;
-        if (here)
-            mailbox_presence_unpin(&op->lane->presence);
-        json_arr_end(&lw);
-        if (c.first == 0)
-            c.first = info->topic_seq + 1; /* every link is past its retention */
-        json_w_init(&w, &op->body);
-        if (e == ERR_NOT_RETAINED || (op->has_from && op->from < c.first)) {
-            op->err = ERR_NOT_RETAINED;
-            buf_printf(&op->body, "{\"first_available\":%llu}", (unsigned long long)c.first);
-        } else if (e != ERR_OK && !c.full) {
-            op->err = e;
-        } else {
-            json_obj_begin(&w);
-            json_put_str(&w, "topic", str_of(op->topic, op->topic_len));
-            json_key(&w, "chain_id");
-            json_uuid(&w, &info->chain_id);
-            json_put_u64(&w, "first_available", c.first);
-            put_head(&w, info);
-            json_put_hash(&w, "chain_prev", c.begun ? &c.prev : &info->chain);
-            json_put_raw(&w, "links", buf_str(&links));
-            if (c.n == op->limit && c.next <= info->topic_seq)
-                json_put_u64(&w, "next", c.next);
-            json_obj_end(&w);
-        }
-    }
-    buf_fini(&links);
-    free(info);
-}
-
-/* ---- the loop ---- */
+/* ---- answering ---- */
 
 static void post_back(struct net_msg *m)
 {
@@ -557,6 +455,76 @@ static void finish(struct mailbox_operator *op)
     c->msg.fn = post_back;
     net_loop_post(c->loop, &c->msg);
 }
+
+/* ---- chains ---- */
+
+static enum err topic_info(struct mailbox_operator *op, struct mailbox_topic_info *info,
+                           struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    struct ask *a = ask_new(op, MAILBOX_JOB_TOPICS, 0, NULL, 0);
+    enum err e = ask(a, op, self, rng);
+    if (e != ERR_OK)
+        return e;
+    *info = a->info;
+    if (a->topics.n == 0)
+        e = ERR_NOT_FOUND;
+    ask_free(a);
+    return e;
+}
+
+/* Behind those that wait already. */
+static void begin_chain(struct mailbox *mb, struct mailbox_operator *op)
+{
+    struct mailbox_operator **end = &mb->walks;
+    size_t n = 0;
+    for (; *end; end = &(*end)->run_next)
+        n++;
+    if (n >= WALKS_MAX) {
+        op->err = ERR_BUSY;
+        op->why = MAILBOX_WHY_REPROC;
+        finish(op);
+        return;
+    }
+    *end = op;
+}
+
+/* A part of the first of them; true while it is not through. */
+static bool chain_step(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    op->err = in_time(op) ? ERR_OK : ERR_TIMEOUT;
+    if (op->err == ERR_OK && !op->walk) {
+        struct mailbox_topic_info *info = calloc(1, sizeof *info);
+        op->err = info ? topic_info(op, info, self, rng) : ERR_NO_MEMORY;
+        if (op->err == ERR_OK)
+            op->err = mailbox_chain_begin(op, info);
+        free(info);
+    }
+    return op->err == ERR_OK && mailbox_chain_step(op);
+}
+
+/* Dead letters are not kept waiting by links, however many somebody wants to see: one part of one walk in each turn. */
+static void walk_on(struct mailbox *mb, struct rt_task *self, struct rng *rng) RT_BLOCKS
+{
+    struct mailbox_operator *op = mb->walks;
+    if (!op || chain_step(op, self, rng))
+        return;
+    mb->walks = op->run_next;
+    mailbox_chain_end(op);
+    finish(op);
+}
+
+static void leave_walks(struct mailbox *mb)
+{
+    while (mb->walks) {
+        struct mailbox_operator *op = mb->walks;
+        mb->walks = op->run_next;
+        mailbox_chain_end(op);
+        op->err = ERR_DRAINING;
+        finish(op);
+    }
+}
+
+/* ---- the loop ---- */
 
 /* What matches is known before it is answered; a shard that cannot say ends the run, and the caller learns why. */
 static void begin_run(struct mailbox *mb, struct mailbox_operator *op, struct rt_task *self,
@@ -584,31 +552,39 @@ enum err mailbox_reprocessor_run(struct rt_task *self, void *arg)
     rng_seed(&rng, rng_secure_u64());
     for (;;) {
         void *item = NULL;
-        enum err e = rt_chan_recv(mb->reproc, deadline_in_ms(mb->runs ? STEP_MS : 250), &item);
+        enum err e = rt_chan_recv(mb->reproc,
+                                  deadline_in_ms(mb->walks  ? 0
+                                                 : mb->runs ? STEP_MS
+                                                            : 250),
+                                  &item);
         rt_task_beat(self);
         if (e == ERR_CLOSED || e == ERR_CANCELED)
             break;
-        if (e == ERR_OK) {
-            struct mailbox_operator *op = item;
+        struct mailbox_operator *op = item; /* NULL: nobody asks */
+        bool chain = op && op->kind == MAILBOX_OPERATOR_CHAIN;
+        if (op) {
             if (op->kind == MAILBOX_OPERATOR_RUN) {
                 begin_run(mb, op, self, &rng);
+            } else if (chain) {
+                begin_chain(mb, op);
             } else {
                 if (op->kind == MAILBOX_OPERATOR_LIST)
                     list(op, self, &rng);
-                else if (op->kind == MAILBOX_OPERATOR_PURGE)
-                    purge(op, self, &rng);
                 else
-                    chain(op, self, &rng);
+                    purge(op, self, &rng);
                 finish(op);
             }
         }
+        if (!chain) /* first all that came are taken in, and what is none goes before them */
+            walk_on(mb, self, &rng);
         for (struct mailbox_operator **link = &mb->runs; *link;) {
-            struct mailbox_operator *op = *link, *next = op->run_next;
-            if (step(mb, op, self, &rng))
-                link = &op->run_next;
+            struct mailbox_operator *run = *link, *next = run->run_next;
+            if (step(mb, run, self, &rng))
+                link = &run->run_next;
             else
                 *link = next;
         }
     }
+    leave_walks(mb);
     return ERR_OK;
 }

@@ -475,6 +475,45 @@ static void filters_follow_every_list_of_their_kind(void **state)
     assert_true(auth_covers(f->cap, AUTH_CV_ASSET, STR("ron")));
 }
 
+/* Every word of up to four letters, in order: what lies between a word and the one named next is covered by nothing. */
+static void the_next_that_is_covered_leaves_out_only_what_is_not(void **state)
+{
+    static const char *const tokens[] = {
+        AUD "|" EXP,
+        AUD "|" EXP "|topic in *",
+        AUD "|" EXP "|topic in b*",
+        AUD "|" EXP "|topic in ab,ba*,a",
+        AUD "|" EXP "|topic in ab*,b|topic in abb*,b*,c",
+        AUD "|" EXP "|topic in a*|topic in b*",
+        AUD "|" EXP "|topic in ba,ab,cc,aab*|topic in *|topic in a*,ba",
+    };
+    struct fix *f = *state;
+    for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++) {
+        assert_int_equal(verify(f, tokens[t]), ERR_OK);
+        char words[120][5];
+        size_t n = 0;
+        for (int i = 0; i < 256;
+             i++) { /* base 4, 0 ends a word; those with something behind the end are left out */
+            char w[5] = {(char)("\0abc"[i / 64]), (char)("\0abc"[i / 16 % 4]), (char)("\0abc"[i / 4 % 4]),
+                         (char)("\0abc"[i % 4]), 0};
+            size_t len = strlen(w);
+            if (len > 0 && (len == 4 || memcmp(w + len, "\0\0\0\0", 4 - len) == 0))
+                memcpy(words[n++], w, 5);
+        }
+        assert_int_equal(n, 120);
+        for (size_t i = 0; i < n; i++) {
+            struct str from = str_from_c(words[i]), next = STR("");
+            size_t k = i;
+            while (k < n && !auth_covers(f->cap, AUTH_CV_TOPIC, str_from_c(words[k])))
+                k++;
+            bool any = auth_covers_next(f->cap, AUTH_CV_TOPIC, from, &next);
+            if (any != (k < n) || (any && !str_eq(next, str_from_c(words[k]))))
+                fail_msg("%s: behind %s comes %.*s, not %s", tokens[t], words[i], (int)next.n, next.p,
+                         k < n ? words[k] : "nothing");
+        }
+    }
+}
+
 static void the_bearer_scheme_is_read_and_nothing_else(void **state)
 {
     (void)state;
@@ -696,6 +735,7 @@ int main(void)
         TEST(a_request_refused_by_one_rate_is_not_charged_to_another),
         TEST(tenants_are_named_by_the_caveat_and_else_default),
         TEST(filters_follow_every_list_of_their_kind),
+        TEST(the_next_that_is_covered_leaves_out_only_what_is_not),
         TEST(the_bearer_scheme_is_read_and_nothing_else),
         TEST(dropping_a_key_revokes_its_tokens_on_reload),
         TEST(a_reload_that_fails_changes_nothing),
