@@ -318,7 +318,6 @@ struct mailbox_stream {
     void (*batch_fn)(struct net_msg *m);
     enum err end_err;
     const char *end_code;
-    struct str token;
 };
 
 /* submit.c: the way into the shards */

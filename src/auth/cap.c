@@ -44,6 +44,8 @@ static enum err load_keys(const struct auth *a, struct auth_keyring **out_keys,
         keys = auth_keyring_ref(a->cfg.keyring);
     if (e == ERR_OK && a->revocation_file != NULL) {
         e = auth_revoked_load(a->revocation_file, out_revoked, out_where);
+        if (e == ERR_NOT_FOUND)
+            e = ERR_OK; /* nobody is */
         if (e != ERR_OK)
             auth_keyring_unref(keys);
     }
@@ -133,13 +135,23 @@ enum err auth_reload(struct auth *a, struct auth_file_error *out_where)
     if (e != ERR_OK)
         return e;
     rt_lock_take(&a->keys_lock);
-    struct auth_keyring *old_keys = a->keys;
-    struct auth_revoked *old_revoked = a->revoked;
-    a->keys = keys;
-    a->revoked = revoked;
+    /* Gone, not emptied: whoever was revoked would be good again, and nobody said so. */
+    bool lost = !revoked && a->revoked && auth_revoked_count(a->revoked) > 0;
+    struct auth_keyring *old_keys = lost ? keys : a->keys;
+    struct auth_revoked *old_revoked = lost ? NULL : a->revoked;
+    if (!lost) {
+        a->keys = keys;
+        a->revoked = revoked;
+    }
     rt_lock_release(&a->keys_lock);
     auth_keyring_unref(old_keys);
     auth_revoked_unref(old_revoked);
+    if (lost) {
+        if (out_where)
+            *out_where =
+                (struct auth_file_error){0, "keys/revoked is gone; an empty one says that nobody is"};
+        return ERR_NOT_FOUND;
+    }
     auth_empty_cache(a);
     return ERR_OK;
 }

@@ -298,7 +298,7 @@ enum err auth_revoked_load(const char *path, struct auth_revoked **out, struct a
 {
     struct auth_secret text = {NULL, 0};
     enum err e = auth_secret_file_read(path, REVOKED_FILE_MAX, false, &text);
-    if (e != ERR_OK && e != ERR_NOT_FOUND)
+    if (e != ERR_OK)
         return where(out_where, 0, whole_file_reason(e), e);
     e = revoked_parse((struct str){text.p, text.n}, out, out_where);
     auth_secret_free(&text);

@@ -66,7 +66,7 @@ const struct auth_key *auth_keyring_at(const struct auth_keyring *k, size_t i);
 
 struct auth_revoked;
 
-/* A file that does not exist is an empty list. */
+/* ERR_NOT_FOUND: there is no such file, so nobody is revoked unless somebody was before. */
 NODISCARD enum err auth_revoked_load(const char *path, struct auth_revoked **out,
                                      struct auth_file_error *out_where);
 struct auth_revoked *auth_revoked_ref(struct auth_revoked *r);

@@ -2,7 +2,8 @@
  * Configuration of an instance: sources in, snapshots out, reload all or nothing.
  *
  * A snapshot stays alive until svc_close, so that a task may keep a borrowed pointer for as long as it likes; that is
- * bounded by the number of reloads kept (SVC_SNAPSHOTS_MAX), after which a reload is refused.
+ * bounded by the number of changes kept (SVC_SNAPSHOTS_MAX), after which one more is refused. A reload that changes no key is for the
+ * sake of key files and certificates, and is never one too many.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -123,7 +124,6 @@ enum err svc_reload(struct svc *s, struct buf *out_diff)
     struct conf *old = atomic_load_explicit(&s->conf, memory_order_acquire), *c = NULL;
     struct auth_file_error where = {0};
 
-    size_t changed = 0;
     buf_init(&text, CONFIG_FILE_MAX);
     enum err e = gather(s->config_file, s->flags, s->flag_count, &text, &from);
     if (e == ERR_OK) {
@@ -132,21 +132,19 @@ enum err svc_reload(struct svc *s, struct buf *out_diff)
             svc__set_error("%s", why.text);
     }
     buf_fini(&text);
-    if (e == ERR_OK && (changed = conf_diff(old, c, out_diff)) && s->snapshot_count == SVC_SNAPSHOTS_MAX) {
+    size_t changed = e == ERR_OK ? conf_diff(old, c, out_diff) : 0;
+    if (changed && s->snapshot_count == SVC_SNAPSHOTS_MAX) {
         svc__set_error("changed %d times; restart to go on", SVC_SNAPSHOTS_MAX);
-        conf_destroy(c);
         e = ERR_BUSY;
     }
-    if (e == ERR_OK && (e = auth_reload(s->auth, &where)) != ERR_OK) {
+    if (e == ERR_OK && (e = auth_reload(s->auth, &where)) != ERR_OK)
         svc__set_error("key file line %u: %s", where.line, where.reason ? where.reason : err_title(e));
-        conf_destroy(c);
-    }
-    if (e != ERR_OK)
-        return e;
-    if (changed)
+    if (e == ERR_OK && changed)
         adopt(s, c);
     else
-        conf_destroy(c); /* files that it names may be others all the same: the rest is done as ever */
+        conf_destroy(c);
+    if (e != ERR_OK)
+        return e;
     const struct svc_config *common = svc_common(s);
     struct net_limits limits = svc__limits(s);
     net_server_set_limits(s->server, &limits);

@@ -238,7 +238,7 @@ NODISCARD enum err svc_authorize(struct svc *s, struct net_req *rq, struct auth_
 /* The same for what an operator does: `op in admin`, logged with the key's id. False: answered. The frame has seen to it that
  * a call of /admin/... comes from this machine. */
 NODISCARD bool svc_allow_admin(struct svc *s, struct net_req *rq);
-/* The same for a token from elsewhere (OAP): nothing is sent. *out_why may be NULL. */
+/* The same for a token from elsewhere (OAP): nothing is sent. *out_why may be NULL. A rate that was judged is not charged again. */
 NODISCARD enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *want,
                                        struct auth_cap **out_cap, struct auth_deny *out_why);
 /* A line at level debug for a handler that judges capabilities itself: which token (its name in logs) was refused, and why. */

@@ -4,6 +4,7 @@
  * A tap is one more subscriber of events_tx. The bus says "there is more" from a worker's thread; the tap posts itself to its loop
  * and reads there, so a worker never waits for a slow operator: what is lost is told in a line of its own.
  */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -22,7 +23,10 @@ struct tap {
     struct net_msg msg;
     atomic_bool posted; /* msg is on its way: set by the bus, cleared by the loop before it reads */
     struct net_timer timer;
-    int64_t beat_at_ns;
+    int64_t beat_at_ns, judge_at_ns;
+    struct str token;
+    struct auth_cap *cap; /* says which topics it may hear of */
+    uint64_t lost;        /* passed by, or there was no room for them; not told yet */
     bool ending;
 };
 
@@ -68,21 +72,42 @@ static void end_tap(struct tap *t)
     if (atomic_load(&t->posted))
         return; /* its message arrives and ends it */
     struct net_req *rq = t->rq;
+    auth_cap_release(t->cap);
     t->magic = 0;
     free(t);
     net_stream_end(rq);
 }
 
-static bool write_line(struct tap *t, const struct mailbox_note *n, uint64_t lost)
+/* The bus's times and places, and nothing of a topic that the token does not cover. */
+static bool may_hear(const struct tap *t, const struct mailbox_note *n)
+{
+    const struct mailbox_event *ev = &n->ev;
+    return !ev->topic_len || auth_covers(t->cap, AUTH_CV_TOPIC, str_of(ev->topic, ev->topic_len));
+}
+
+/* What it has missed comes before what it gets. */
+static enum err tell_lost(struct tap *t)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, "{\"event\":\"lost\",\"n\":%llu}\n", (unsigned long long)t->lost);
+    enum err e = t->lost ? net_stream_write(t->rq, bytes_of(text, (size_t)n)) : ERR_OK;
+    if (e == ERR_OK)
+        t->lost = 0;
+    return e;
+}
+
+static enum err tell(struct tap *t, const struct mailbox_note *n)
 {
     uint8_t storage[LINE_BYTES];
     struct buf b;
+    enum err e = tell_lost(t);
     buf_init_fixed(&b, storage, sizeof storage);
-    if (n)
-        put_note(&b, n);
-    else
-        buf_printf(&b, "{\"event\":\"lost\",\"n\":%llu}\n", (unsigned long long)lost);
-    return b.err == ERR_OK && net_stream_write(t->rq, buf_bytes(&b)) != ERR_CLOSED;
+    put_note(&b, n);
+    if (e == ERR_OK)
+        e = b.err == ERR_OK ? net_stream_write(t->rq, buf_bytes(&b)) : b.err;
+    if (e == ERR_BUSY)
+        t->lost++;
+    return e;
 }
 
 static void read_bus(struct tap *t)
@@ -90,10 +115,15 @@ static void read_bus(struct tap *t)
     void *item;
     enum err e;
     while ((e = rt_bcast_try_recv(t->sub, &item)) == ERR_OK || e == ERR_LAGGED) {
-        bool ok = write_line(t, e == ERR_OK ? item : NULL, e == ERR_OK ? 0 : rt_bcast_take_lost(t->sub));
-        if (e == ERR_OK)
-            mailbox_note_unref(item);
-        if (!ok) {
+        enum err told = ERR_OK;
+        if (e == ERR_LAGGED) {
+            t->lost += rt_bcast_take_lost(t->sub);
+            continue;
+        }
+        if (may_hear(t, item))
+            told = tell(t, item);
+        mailbox_note_unref(item);
+        if (told != ERR_OK && told != ERR_BUSY) {
             end_tap(t);
             return;
         }
@@ -127,11 +157,30 @@ static void left(struct net_req *rq, void *arg)
     end_tap(arg);
 }
 
+/* Found again within auth.cache_ttl, as a stream's is. False: it has ended. */
+static bool still_allowed(struct tap *t, int64_t now_ns)
+{
+    struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
+    struct auth_cap *cap;
+    t->judge_at_ns = now_ns + svc_common(t->mb->svc)->auth_cache_ttl * 1000000;
+    if (mailbox_judge_again(t->mb, net_req_peer(t->rq), t->token, &want, &cap) != ERR_OK)
+        return false;
+    auth_cap_release(t->cap);
+    t->cap = cap;
+    return true;
+}
+
 static void on_timer(struct net_timer *timer)
 {
     struct tap *t = (struct tap *)((char *)timer - offsetof(struct tap, timer));
     int64_t now = net_loop_now_ns(t->loop);
-    bool gone = svc_draining(t->mb->svc);
+    bool gone = svc_draining(t->mb->svc) || tell_lost(t) == ERR_CLOSED;
+    if (!gone && now >= t->judge_at_ns && !still_allowed(t, now)) {
+        static const char last[] = "{\"event\":\"end\",\"code\":\"unauthenticated\"}\n";
+        gone = true;
+        if (net_stream_write(t->rq, bytes_of(last, sizeof last - 1)) != ERR_OK)
+            gone = true; /* a client that does not read does not miss it */
+    }
     if (!gone && now >= t->beat_at_ns) {
         t->beat_at_ns = now + (int64_t)BEAT_MS * 1000000;
         gone = net_stream_write(t->rq, bytes_of("\n", 1)) == ERR_CLOSED;
@@ -155,15 +204,21 @@ void mailbox_get_events(struct net_req *rq, void *ctx)
     *t = (struct tap){.magic = TAP_MAGIC, .mb = mb, .rq = rq, .loop = net_req_loop(rq)};
     t->msg.fn = arrived;
     t->timer.fn = on_timer;
+    int64_t now = net_loop_now_ns(t->loop);
+    if (auth_bearer(net_req_header(rq, "authorization"), &t->token) != ERR_OK || !still_allowed(t, now)) {
+        free(t);
+        svc_reply_unauthenticated(rq, NULL);
+        return;
+    }
     t->sub = rt_bcast_subscribe(mb->events, more_there, t);
     if (!t->sub) {
+        auth_cap_release(t->cap);
         free(t);
         net_reply_problem(rq, ERR_NO_MEMORY, "no memory for this request");
         return;
     }
     net_req_on_close(rq, left, t);
     net_stream_begin(rq, 200, &(struct net_headers){.type = "application/x-ndjson"});
-    int64_t now = net_loop_now_ns(t->loop);
     t->beat_at_ns = now + (int64_t)BEAT_MS * 1000000;
     net_timer_set(t->loop, &t->timer, now + (int64_t)TICK_MS * 1000000);
     read_bus(t); /* arms the bus: it calls after an empty look */

@@ -212,8 +212,14 @@ static void finish_recv(struct mailbox_call *c)
         mailbox_call_refuse(c, e, j->why, NULL);
         return;
     }
-    if (net_oap_req_gone(c->oap))
+    if (net_oap_req_gone(c->oap)) {
         mailbox_release(j->lane, rv->got, rv->n); /* nobody is there to take them */
+    } else if (rv->n && rv->wait_ms > 0 && mailbox_call_judge_again(c, rv->topic) != ERR_OK) {
+        mailbox_release(j->lane, rv->got, rv->n); /* its token ended while it waited */
+        mailbox_recv_free(rv);
+        mailbox_call_refuse(c, ERR_UNAUTHENTICATED, MAILBOX_WHY_NONE, NULL);
+        return;
+    }
     size_t room = 16;
     for (uint32_t i = 0; i < rv->n; i++)
         room += mailbox_oap_envelope_max(rv->topic, &rv->got[i]);

@@ -89,7 +89,7 @@ void mailbox_oap_stream(struct mailbox_call *c)
         mailbox_call_refuse(c, e, MAILBOX_WHY_NONE, "the capability does not cover this topic");
         return;
     }
-    struct mailbox_stream *st = mailbox_stream_create(c, &want, &over_oap, net_oap_req_cap(c->oap));
+    struct mailbox_stream *st = mailbox_stream_create(c, &want, &over_oap);
     if (!st) {
         mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
         return;

@@ -189,6 +189,13 @@ static void finish(struct mailbox_call *c)
         mailbox_call_reply(c, 200, bytes_of("{\"messages\":[],\"more\":false}", 28));
         return;
     }
+    if (rv->wait_ms > 0 && mailbox_call_judge_again(c, rv->topic) != ERR_OK) {
+        mailbox_release(j->lane, rv->got, rv->n); /* its token ended while it waited */
+        mailbox_recv_free(rv);
+        mailbox_call_ended(c, ERR_UNAUTHENTICATED);
+        svc_reply_unauthenticated(c->http, NULL);
+        return;
+    }
     struct sent_body *s = calloc(1, sizeof *s);
     if (!s) {
         mailbox_release(j->lane, rv->got, rv->n);

@@ -150,15 +150,8 @@ static void on_timer(struct net_timer *t)
     else if (!atomic_load(&st->opened)) /* its worker let go of it, and may have the shard again by now */
         close_stream(st, c->mb->replica ? "moved" : "rebalancing");
     if (!st->closing && now >= st->judge_at_ns) {
-        struct auth_want want = {
-            .op = STR("recv"), .topic = st->topic, .lacks = SVC_LACKS_ALL & ~AUTH_BIT(AUTH_CV_TOPIC)};
-        struct auth_cap *cap;
-        const struct net_peer *peer = c->http ? net_req_peer(c->http) : net_oap_req_peer(c->oap);
-        want.peer_ip = peer->kind == NET_PEER_UNIX ? NULL : peer->addr;
         st->judge_at_ns = now + svc_common(c->mb->svc)->auth_cache_ttl * 1000000;
-        if (svc_authorize_token(c->mb->svc, st->token, &want, &cap, NULL) == ERR_OK)
-            auth_cap_release(cap);
-        else
+        if (mailbox_call_judge_again(c, st->topic) != ERR_OK)
             close_stream(st, "unauthenticated");
     }
     if (!st->closing && now >= st->beat_at_ns) {
@@ -205,14 +198,13 @@ static void stream_job_done(struct mailbox_job *j)
 }
 
 struct mailbox_stream *mailbox_stream_create(struct mailbox_call *c, const struct mailbox_wire_recv *want,
-                                             const struct mailbox_stream_wire *wire, struct str token)
+                                             const struct mailbox_stream_wire *wire)
 {
     struct mailbox_stream *st = calloc(1, sizeof *st);
     if (!st)
         return NULL;
     st->call = c;
     st->wire = wire;
-    st->token = token;
     st->topic = want->topic;
     mailbox_topic_hash(want->topic, &st->topic_hash);
     st->visibility_us = (int64_t)want->visibility_ms * 1000;
@@ -401,10 +393,7 @@ void mailbox_post_stream(struct net_req *rq, void *ctx)
                                      .visibility_ms = (uint32_t)d.visibility_ms,
                                      .credit = (uint32_t)d.credit,
                                      .max_bytes = (uint32_t)d.max_bytes};
-    struct str token;
-    struct mailbox_stream *st = auth_bearer(net_req_header(rq, "authorization"), &token) == ERR_OK
-                                    ? mailbox_stream_create(c, &want, &over_http, token)
-                                    : NULL;
+    struct mailbox_stream *st = mailbox_stream_create(c, &want, &over_http);
     if (!st) {
         mailbox_call_refuse(c, ERR_NO_MEMORY, MAILBOX_WHY_NONE, NULL);
         return;

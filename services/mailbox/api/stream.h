@@ -21,9 +21,9 @@ struct mailbox_stream_wire {
         struct mailbox_stream *st); /* last words unless st->gone; ends call and request, frees st */
 };
 
-/* NULL: no memory. visibility_ms 0: the topic's default. `token` lives as long as the request. */
+/* NULL: no memory. visibility_ms 0: the topic's default. */
 struct mailbox_stream *mailbox_stream_create(struct mailbox_call *c, const struct mailbox_wire_recv *want,
-                                             const struct mailbox_stream_wire *wire, struct str token);
+                                             const struct mailbox_stream_wire *wire);
 void mailbox_stream_submit(struct mailbox_stream *st); /* opens it, or refuses the call */
 void mailbox_stream_room(struct mailbox_stream *st);
 void mailbox_stream_left(struct mailbox_stream *st); /* the client is gone */

@@ -642,6 +642,16 @@ static void revoking_a_token_revokes_what_was_narrowed_from_it_in_any_form(void 
     assert_int_equal(auth_verify(f->auth, str_from_c(padded), &cap), ERR_UNAUTHENTICATED);
     assert_int_equal(auth_verify(f->auth, str_from_c(narrow), &cap), ERR_UNAUTHENTICATED);
     assert_int_equal(verify(f, AUD "|" EXP "|account in acct:b*"), ERR_OK); /* a sister lives on */
+    /* a list that is gone makes nobody good again; an empty one does */
+    struct auth_file_error where = {0};
+    unlink(fs.revoked);
+    assert_int_equal(auth_reload(f->auth, &where), ERR_NOT_FOUND);
+    assert_non_null(strstr(where.reason, "revoked"));
+    assert_int_equal(auth_verify(f->auth, str_from_c(narrow), &cap), ERR_UNAUTHENTICATED);
+    put(fs.revoked, "");
+    assert_int_equal(auth_reload(f->auth, NULL), ERR_OK);
+    assert_int_equal(auth_verify(f->auth, str_from_c(narrow), &cap), ERR_OK);
+    auth_cap_release(cap);
     remove_files(&fs);
 }
 
