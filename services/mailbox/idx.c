@@ -596,17 +596,24 @@ enum err mailbox_idx_range(const struct mailbox_idx_place *at, uint32_t segment,
 
 /* ---- looking one record up ---- */
 
-enum err mailbox_idx_find(const struct mailbox_idx_place *at, uint32_t segment, uint32_t offset8,
+/* Its payload's hash is not among what an entry knows: a wrong bit there refuses a repetition, it never lets one be another message. */
+static bool is_of(const uint8_t *p, const struct mailbox_entry *e)
+{
+    return memcmp(p + 16, e->msg_id.b, 16) == 0 && memcmp(p + 32, e->digest, sizeof e->digest) == 0 &&
+           le64_get(p + 48) == e->topic_seq;
+}
+
+enum err mailbox_idx_find(const struct mailbox_idx_place *at, const struct mailbox_entry *en,
                           struct mailbox_rec *out)
 {
     struct mailbox_idx_info x;
     char path[STORE_PATH_MAX];
     uint8_t p[MAILBOX_IDX_ITEM];
     struct store_file *f;
-    enum err e = mailbox_idx_peek(at, segment, &x);
+    enum err e = mailbox_idx_peek(at, en->segment, &x);
     if (e != ERR_OK)
-        return e;
-    mailbox_idx_path(path, at->dir, segment);
+        return e == ERR_CORRUPT ? ERR_INTEGRITY : e;
+    mailbox_idx_path(path, at->dir, en->segment);
     e = store_file_open(at->disk, path, STORE_READ, &f);
     if (e != ERR_OK)
         return e;
@@ -615,16 +622,16 @@ enum err mailbox_idx_find(const struct mailbox_idx_place *at, uint32_t segment, 
     while (e == ERR_OK && !found && low < high) {
         uint32_t mid = low + (high - low) / 2;
         e = store_file_read_all(f, p, sizeof p, MAILBOX_IDX_HEADER + (uint64_t)mid * MAILBOX_IDX_ITEM);
-        if (e == ERR_OK && le32_get(p + 4) == offset8)
+        if (e == ERR_OK && le32_get(p + 4) == en->offset8)
             found = true;
-        else if (le32_get(p + 4) < offset8)
+        else if (le32_get(p + 4) < en->offset8)
             low = mid + 1;
         else
             high = mid;
     }
     store_file_close(f);
-    if (e == ERR_OK && !found)
-        return ERR_NOT_FOUND;
+    if (e == ERR_OK && (!found || !is_of(p, en)))
+        return ERR_INTEGRITY;
     if (e != ERR_OK)
         return e;
     *out = (struct mailbox_rec){.type = MAILBOX_REC_DEDUP};

@@ -85,8 +85,11 @@ NODISCARD enum err mailbox_idx_topics(const struct mailbox_idx_place *at, uint32
 NODISCARD enum err mailbox_idx_range(const struct mailbox_idx_place *at, uint32_t segment,
                                      uint32_t topic_id, uint64_t *out_first, uint64_t *out_last) RT_BLOCKS;
 
-/* What is left of a record whose segment was stripped, as a DEDUP: digest, first half of the payload's hash. ERR_NOT_FOUND, ERR_IO. */
-NODISCARD enum err mailbox_idx_find(const struct mailbox_idx_place *at, uint32_t segment, uint32_t offset8,
+/*
+ * What is left of an entry's record, whose segment was stripped, as a DEDUP: digest, first half of the payload's hash. One item is read, and
+ * held against what the entry knows: ERR_INTEGRITY when it is not there, or another's. ERR_NOT_FOUND: there is no such file. ERR_IO.
+ */
+NODISCARD enum err mailbox_idx_find(const struct mailbox_idx_place *at, const struct mailbox_entry *e,
                                     struct mailbox_rec *out) RT_BLOCKS;
 
 void mailbox_idx_path(char out[STORE_PATH_MAX], const char *dir, uint32_t segment);

@@ -239,6 +239,15 @@ void mailbox_lane_count_leases(struct mailbox_lane *l)
     l->leases_taken = out;
 }
 
+void mailbox_lane_found_damage(struct mailbox_lane *l, size_t reason, const struct store_journal_report *r)
+{
+    obs_counter_inc(obs_counter_nth(l->mb->m[MAILBOX_M_integrity], reason));
+    obs_log(svc_log(l->mb->svc), OBS_ERROR, "journal.corrupt", OBS_U64("shard", l->no),
+            OBS_STR("file", r->bad_file), OBS_U64("byte", r->bad_offset),
+            OBS_STR("why", r->bad_reason ? r->bad_reason : "contents"), OBS_END);
+    atomic_store(&l->damaged, true);
+}
+
 uint64_t mailbox_lane_bytes_max(const struct mailbox *mb)
 {
     return svc_amnesia(mb->svc) ? mailbox_config(mb)->amnesia_bytes : mailbox_config(mb)->storage_max_bytes;

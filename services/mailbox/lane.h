@@ -144,6 +144,9 @@ NODISCARD enum err mailbox_lane_doors(struct mailbox_lane *l);
 void mailbox_lane_count_leases(struct mailbox_lane *l);
 /* Writes the group; ERR_OK, ERR_NO_SPACE (nothing happened), ERR_FENCED (it is another node's and goes), or the lane is read-only from now on. */
 NODISCARD enum err mailbox_lane_commit(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS;
+/* Bytes that are wrong were found: said and counted, and the worker makes it read-only. Any thread. */
+enum { MAILBOX_INTEGRITY_IDX = 3, MAILBOX_INTEGRITY_SCRUB }; /* reasons of integrity_fail_total */
+void mailbox_lane_found_damage(struct mailbox_lane *l, size_t reason, const struct store_journal_report *r);
 /* What the files of all shards may use together, and whether this one has come so near its part that sends must end. Any thread. */
 uint64_t mailbox_lane_bytes_max(const struct mailbox *mb);
 bool mailbox_lane_over_quota(const struct mailbox_lane *l);

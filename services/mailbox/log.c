@@ -95,11 +95,10 @@ enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offs
     return ERR_OK;
 }
 
-enum err mailbox_log_read_key(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
-                              struct mailbox_rec *out)
+enum err mailbox_log_read_key(struct mailbox_log *g, const struct mailbox_entry *e, struct mailbox_rec *out)
 {
     struct mailbox_idx_place at = mailbox_log_place(g);
-    return mailbox_idx_find(&at, segment, offset8, out);
+    return mailbox_idx_find(&at, e, out);
 }
 
 /* ---- opening ---- */

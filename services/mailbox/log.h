@@ -113,7 +113,7 @@ static inline struct mailbox_idx_place mailbox_log_place(const struct mailbox_lo
 }
 
 /* What is left of a record whose segment was stripped: see mailbox_idx_find. */
-NODISCARD enum err mailbox_log_read_key(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
+NODISCARD enum err mailbox_log_read_key(struct mailbox_log *g, const struct mailbox_entry *e,
                                         struct mailbox_rec *out) RT_BLOCKS;
 
 enum {

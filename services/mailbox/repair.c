@@ -336,7 +336,7 @@ static enum err body_of(struct mailbox_repair *r, const struct mailbox_entry *e,
     enum err err = read_segment(r, e->segment);
     if (err == ERR_NOT_FOUND && e->state == MAILBOX_DONE) { /* its index still knows half of the hash */
         struct mailbox_idx_place place = {r->cfg.disk, r->old_dir, r->cfg.instance, r->cfg.shard};
-        err = mailbox_idx_find(&place, e->segment, e->offset8, out);
+        err = mailbox_idx_find(&place, e, out);
         return err == ERR_OK || err == ERR_NO_MEMORY ? err : ERR_INTEGRITY;
     }
     if (err != ERR_OK)

@@ -130,7 +130,7 @@ static enum err read_body(struct side *from, const struct mailbox_entry *e, uint
     enum err err = mailbox_log_read(&from->log, e->segment, e->offset8, e->length64, buffer, out);
     if (err != ERR_NOT_FOUND || e->state != MAILBOX_DONE)
         return err;
-    return mailbox_log_read_key(&from->log, e->segment, e->offset8, out);
+    return mailbox_log_read_key(&from->log, e, out);
 }
 
 static enum err copy_entries(struct mailbox_reshard *r, struct side *from, struct side *to,

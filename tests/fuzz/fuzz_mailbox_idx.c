@@ -42,7 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     struct mailbox_rec found;
     mailbox_replay_begin(s);
     enum err e = mailbox_idx_load(&at, 7, s, NULL, now.wall_ms, &x);
-    if (mailbox_idx_find(&at, 7, n > 300 ? le32_get(p + 260) : 0, &found) == ERR_NO_MEMORY)
+    struct mailbox_entry first = {.segment = 7, .offset8 = n > 300 ? le32_get(p + 260) : 0};
+    if (mailbox_idx_find(&at, &first, &found) == ERR_NO_MEMORY)
         abort();
     if (e == ERR_OK && mailbox_replay_end(s, now) == ERR_OK)
         mailbox_shard_check(s);

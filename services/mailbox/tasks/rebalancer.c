@@ -26,7 +26,6 @@ enum {
     SCRUB_PIECE = 1 << 20,
     SCRUB_AFTER_MS = 60000
 };
-enum { INTEGRITY_IDX = 3, INTEGRITY_SCRUB }; /* reasons of integrity_fail_total */
 
 /* ---- what there is ---- */
 
@@ -113,18 +112,6 @@ static void watch_seals(struct mailbox *mb, struct mailbox_lane *l)
     }
 }
 
-/* ---- damage ---- */
-
-static void found_damage(struct mailbox *mb, struct mailbox_lane *l, size_t reason,
-                         const struct store_journal_report *r)
-{
-    obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_integrity], reason));
-    obs_log(svc_log(mb->svc), OBS_ERROR, "journal.corrupt", OBS_U64("shard", l->no),
-            OBS_STR("file", r->bad_file), OBS_U64("byte", r->bad_offset),
-            OBS_STR("why", r->bad_reason ? r->bad_reason : "contents"), OBS_END);
-    atomic_store(&l->damaged, true);
-}
-
 /* ---- index, strip, drop ---- */
 
 static struct mailbox_idx_place place_of(struct mailbox *mb, struct mailbox_lane *l)
@@ -163,7 +150,7 @@ static bool index_next(struct mailbox *mb, struct mailbox_lane *l, const struct 
                        : mailbox_idx_write(&at, l->log.journal, next, &report, &bytes);
     mailbox_idx_builder_destroy(built);
     if (e == ERR_CORRUPT)
-        found_damage(mb, l, INTEGRITY_SCRUB, &report);
+        mailbox_lane_found_damage(l, MAILBOX_INTEGRITY_SCRUB, &report);
     else if (e != ERR_OK)
         obs_log(svc_log(mb->svc), OBS_WARN, "segment.index", OBS_U64("shard", l->no),
                 OBS_U64("segment", next), OBS_ERR(e), OBS_END);
@@ -184,19 +171,19 @@ static bool index_is_good(struct mailbox *mb, struct mailbox_lane *l, uint32_t n
     struct store_journal_report report = {.bad_reason =
                                               "the index of a segment that is gone cannot be used"};
     enum err e = mailbox_idx_check(&at, no, out_bytes);
-    if (e != ERR_INTEGRITY && e != ERR_NOT_FOUND)
+    if (e != ERR_INTEGRITY && e != ERR_NOT_FOUND && e != ERR_IO)
         return e == ERR_OK;
     snprintf(report.bad_file, sizeof report.bad_file, "%08u.idx", no);
     if (stripped) {
-        found_damage(mb, l, INTEGRITY_IDX, &report);
+        mailbox_lane_found_damage(l, MAILBOX_INTEGRITY_IDX, &report);
         return false;
     }
-    obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_integrity], INTEGRITY_IDX));
+    obs_counter_inc(obs_counter_nth(mb->m[MAILBOX_M_integrity], MAILBOX_INTEGRITY_IDX));
     e = mailbox_idx_write(&at, l->log.journal, no, &report, out_bytes);
     obs_log(svc_log(mb->svc), OBS_WARN, "segment.index_rewritten", OBS_U64("shard", l->no),
             OBS_U64("segment", no), OBS_ERR(e), OBS_END);
     if (e == ERR_CORRUPT)
-        found_damage(mb, l, INTEGRITY_SCRUB, &report);
+        mailbox_lane_found_damage(l, MAILBOX_INTEGRITY_SCRUB, &report);
     return e == ERR_OK;
 }
 
@@ -322,7 +309,7 @@ static void scrub_segment(struct scrub *s, uint32_t no) RT_BLOCKS
         report.bad_reason = "cannot be read";
     }
     if (e == ERR_CORRUPT || e == ERR_IO)
-        found_damage(s->mb, l, INTEGRITY_SCRUB, &report);
+        mailbox_lane_found_damage(l, MAILBOX_INTEGRITY_SCRUB, &report);
 }
 
 /*

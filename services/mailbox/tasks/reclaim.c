@@ -9,6 +9,8 @@
  * The rebalancer names the segment and takes the file away; the worker agrees only when everything it did for it, settlements that
  * are written lazily included, is durable: with nothing left in the group.
  */
+#include <stdio.h>
+
 #include "services/mailbox/tasks/worker_internal.h"
 
 enum {
@@ -45,7 +47,11 @@ static enum err reappend(struct mailbox_lane *l, struct mailbox_now now, uint32_
     enum err err = mailbox_log_read(&l->log, e->segment, e->offset8, e->length64, l->read_buffer, &r);
     if (err == ERR_NOT_FOUND && e->state == MAILBOX_DONE)
         /* Stripped: its index still knows half of the payload's hash, which is enough to tell payloads apart. */
-        err = mailbox_log_read_key(&l->log, e->segment, e->offset8, &r);
+        if ((err = mailbox_log_read_key(&l->log, e, &r)) == ERR_INTEGRITY) {
+            struct store_journal_report report = {.bad_reason = "an item of its index is not its own"};
+            snprintf(report.bad_file, sizeof report.bad_file, "%08u.idx", e->segment);
+            mailbox_lane_found_damage(l, MAILBOX_INTEGRITY_IDX, &report);
+        }
     if (err == ERR_OK)
         err = mailbox_shard_reappend(&l->shard, now, i, &r);
     if (err == ERR_OK)

@@ -48,7 +48,7 @@ static void check_duplicate(struct mailbox_lane *l, struct mailbox_send_item *it
         it->has_chain = !half;
     } else if (err == ERR_NOT_FOUND) {
         half = true;
-        if ((err = mailbox_log_read_key(&l->log, e->segment, e->offset8, &r)) == ERR_OK)
+        if ((err = mailbox_log_read_key(&l->log, e, &r)) == ERR_OK)
             payload_hash = r.dedup.payload_hash;
     }
     if (err != ERR_OK)

@@ -109,10 +109,9 @@ enum err mailbox_log_read(struct mailbox_log *g, uint32_t segment, uint32_t offs
     return mailbox_rec_next_trusted(bytes_of(into, n), &at, out);
 }
 
-enum err mailbox_log_read_key(struct mailbox_log *g, uint32_t segment, uint32_t offset8,
-                              struct mailbox_rec *out)
+enum err mailbox_log_read_key(struct mailbox_log *g, const struct mailbox_entry *e, struct mailbox_rec *out)
 {
-    (void)g, (void)segment, (void)offset8, (void)out;
+    (void)g, (void)e, (void)out;
     UNREACHABLE();
 }
 

@@ -304,7 +304,7 @@ static bool move_some(struct life *s, uint32_t segment, bool keys) RT_BLOCKS
         if (e->state == MAILBOX_FREE || e->segment != segment || (e->state == MAILBOX_DONE && !keys))
             continue;
         enum err err =
-            keys ? mailbox_log_read_key(&s->now.log, e->segment, e->offset8, &body)
+            keys ? mailbox_log_read_key(&s->now.log, e, &body)
                  : mailbox_log_read(&s->now.log, e->segment, e->offset8, e->length64, s->buffer, &body);
         if (err != ERR_OK || mailbox_shard_group_full(sh))
             break; /* the power is gone, or the rest comes later */
