@@ -87,8 +87,9 @@ struct mailbox {
     struct rt_bell scan; /* scan_next: rung by a worker that published an earlier due than before */
     size_t cause_shards, cause_scanner, cause_storage, cause_saturated, cause_replica, cause_rebalancing;
     struct mailbox_jobs jobs;
-    struct mailbox_operator *runs;  /* the reprocessor's own: runs not finished */
-    struct mailbox_operator *walks; /* the same: chains to be read, the first has begun */
+    struct mailbox_operator *runs; /* the reprocessor's own: runs not finished */
+    struct mailbox_operator *walks,
+        *purges; /* the same: chains to be read, dead letters to go; the first has begun */
     _Atomic uint64_t rules_version;
 };
 

@@ -26,7 +26,7 @@ struct mailbox_run_found {
 struct mailbox_operator {
     enum mailbox_operator_kind kind;
     struct mailbox_operator *next;     /* in the jobs table */
-    struct mailbox_operator *run_next; /* the reprocessor's list of runs, or of walks */
+    struct mailbox_operator *run_next; /* the reprocessor's lists: runs, walks, purges */
     struct mailbox_call *call;         /* of a RUN until it is answered: when it is known what matches */
     struct mailbox_run_found *found; /* RUN: the call's own, since the run may outlive it, or it the run */
     struct mailbox_lane *lane;

@@ -9,7 +9,7 @@
 #include "services/mailbox/api/routes.h"
 #include "services/mailbox/operator.h"
 
-enum { IDS_MAX = 1000, PURGE_ROUND = 10000, BODY_MAX = 8 << 20 };
+enum { IDS_MAX = 1000, PURGE_ROUND = IDS_MAX, BODY_MAX = 8 << 20 };
 
 struct operator_dto {
     struct str topic, cause, reason, before;

@@ -21,7 +21,7 @@ enum {
     ANSWER_MS = 10000,
     LOOK_MS = 1000,
     LIST_BYTES = 4 << 20,
-    WALKS_MAX = 64 /* chains that somebody wants to see; more are refused */
+    WAITING_MAX = 64 /* of each kind of what takes long; more are refused */
 };
 
 /* ---- asking the worker ---- */
@@ -365,26 +365,26 @@ static enum err purge_selected(struct mailbox_operator *op, struct rt_task *self
     return e;
 }
 
-/* All means all, however many: page by page, until one finds nothing more. */
-static void purge(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
+/* A round of it. All means all, however many: until a round finds nothing more. True: there may be more. */
+static bool purge_step(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
 {
-    uint32_t before;
-    do {
-        before = op->purged;
-        if (op->all) {
-            free(op->ids);
-            op->ids = NULL;
-            op->ids_n = 0;
-            op->has_after = false;
-        }
-        op->err = select_ids(op, self, rng);
-        if (op->err == ERR_OK)
-            op->err = purge_selected(op, self, rng);
-    } while (op->err == ERR_OK && op->all && op->purged > before);
+    uint32_t before = op->purged;
+    if (op->all) {
+        free(op->ids);
+        op->ids = NULL;
+        op->ids_n = 0;
+        op->has_after = false;
+    }
+    op->err = select_ids(op, self, rng);
+    if (op->err == ERR_OK)
+        op->err = purge_selected(op, self, rng);
+    if (op->err == ERR_OK && op->all && op->purged > before)
+        return true;
     if (op->err == ERR_OK)
         buf_printf(&op->body, "{\"purged\":%u}", op->purged);
     obs_log(svc_log(op->lane->mb->svc), OBS_INFO, "dlq.purge", OBS_U64("purged", op->purged),
             OBS_STR("kid", op->kid), OBS_END);
+    return false;
 }
 
 /* A run that is no longer running may be forgotten, and freed, by the next one that is asked for: nobody looks at it after this. */
@@ -472,22 +472,6 @@ static enum err topic_info(struct mailbox_operator *op, struct mailbox_topic_inf
     return e;
 }
 
-/* Behind those that wait already. */
-static void begin_chain(struct mailbox *mb, struct mailbox_operator *op)
-{
-    struct mailbox_operator **end = &mb->walks;
-    size_t n = 0;
-    for (; *end; end = &(*end)->run_next)
-        n++;
-    if (n >= WALKS_MAX) {
-        op->err = ERR_BUSY;
-        op->why = MAILBOX_WHY_REPROC;
-        finish(op);
-        return;
-    }
-    *end = op;
-}
-
 /* A part of the first of them; true while it is not through. */
 static bool chain_step(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
 {
@@ -502,25 +486,46 @@ static bool chain_step(struct mailbox_operator *op, struct rt_task *self, struct
     return op->err == ERR_OK && mailbox_chain_step(op);
 }
 
-/* Dead letters are not kept waiting by links, however many somebody wants to see: one part of one walk in each turn. */
-static void walk_on(struct mailbox *mb, struct rt_task *self, struct rng *rng) RT_BLOCKS
+/* ---- what takes long ---- */
+
+/* Behind those that wait already. */
+static void wait_in(struct mailbox_operator **list, struct mailbox_operator *op)
 {
-    struct mailbox_operator *op = mb->walks;
-    if (!op || chain_step(op, self, rng))
+    size_t n = 0;
+    for (; *list; list = &(*list)->run_next)
+        n++;
+    if (n < WAITING_MAX) {
+        *list = op;
         return;
-    mb->walks = op->run_next;
+    }
+    op->err = ERR_BUSY;
+    op->why = MAILBOX_WHY_REPROC;
+    finish(op);
+}
+
+static void leave_list(struct mailbox_operator **list)
+{
+    struct mailbox_operator *op = *list;
+    *list = op->run_next;
+    op->run_next = NULL;
     mailbox_chain_end(op);
     finish(op);
 }
 
-static void leave_walks(struct mailbox *mb)
+/* A part of the first in each turn: nobody else is kept waiting, however much somebody wants to see or to be rid of. */
+static void go_on(struct mailbox *mb, struct rt_task *self, struct rng *rng) RT_BLOCKS
 {
-    while (mb->walks) {
-        struct mailbox_operator *op = mb->walks;
-        mb->walks = op->run_next;
-        mailbox_chain_end(op);
-        op->err = ERR_DRAINING;
-        finish(op);
+    if (mb->walks && !chain_step(mb->walks, self, rng))
+        leave_list(&mb->walks);
+    if (mb->purges && !purge_step(mb->purges, self, rng))
+        leave_list(&mb->purges);
+}
+
+static void give_up(struct mailbox_operator **list)
+{
+    while (*list) {
+        (*list)->err = ERR_DRAINING;
+        leave_list(list);
     }
 }
 
@@ -545,6 +550,14 @@ static void begin_run(struct mailbox *mb, struct mailbox_operator *op, struct rt
     mb->runs = op;
 }
 
+/* Where what takes long waits for its turns; NULL: it is done at once. */
+static struct mailbox_operator **list_of(struct mailbox *mb, enum mailbox_operator_kind kind)
+{
+    return kind == MAILBOX_OPERATOR_CHAIN   ? &mb->walks
+           : kind == MAILBOX_OPERATOR_PURGE ? &mb->purges
+                                            : NULL;
+}
+
 enum err mailbox_reprocessor_run(struct rt_task *self, void *arg)
 {
     struct mailbox *mb = arg;
@@ -552,31 +565,23 @@ enum err mailbox_reprocessor_run(struct rt_task *self, void *arg)
     rng_seed(&rng, rng_secure_u64());
     for (;;) {
         void *item = NULL;
-        enum err e = rt_chan_recv(mb->reproc,
-                                  deadline_in_ms(mb->walks  ? 0
-                                                 : mb->runs ? STEP_MS
-                                                            : 250),
-                                  &item);
+        int64_t rest_ms = mb->walks || mb->purges ? 0 : mb->runs ? STEP_MS : 250;
+        enum err e = rt_chan_recv(mb->reproc, deadline_in_ms(rest_ms), &item);
         rt_task_beat(self);
         if (e == ERR_CLOSED || e == ERR_CANCELED)
             break;
         struct mailbox_operator *op = item; /* NULL: nobody asks */
-        bool chain = op && op->kind == MAILBOX_OPERATOR_CHAIN;
-        if (op) {
-            if (op->kind == MAILBOX_OPERATOR_RUN) {
-                begin_run(mb, op, self, &rng);
-            } else if (chain) {
-                begin_chain(mb, op);
-            } else {
-                if (op->kind == MAILBOX_OPERATOR_LIST)
-                    list(op, self, &rng);
-                else
-                    purge(op, self, &rng);
-                finish(op);
-            }
+        struct mailbox_operator **waits = op ? list_of(mb, op->kind) : NULL;
+        if (waits) {
+            wait_in(waits, op);
+        } else if (op && op->kind == MAILBOX_OPERATOR_RUN) {
+            begin_run(mb, op, self, &rng);
+        } else if (op) {
+            list(op, self, &rng);
+            finish(op);
         }
-        if (!chain) /* first all that came are taken in, and what is none goes before them */
-            walk_on(mb, self, &rng);
+        if (!waits) /* first all that came are taken in, and what is short goes before them */
+            go_on(mb, self, &rng);
         for (struct mailbox_operator **link = &mb->runs; *link;) {
             struct mailbox_operator *run = *link, *next = run->run_next;
             if (step(mb, run, self, &rng))
@@ -585,6 +590,7 @@ enum err mailbox_reprocessor_run(struct rt_task *self, void *arg)
                 *link = next;
         }
     }
-    leave_walks(mb);
+    give_up(&mb->walks);
+    give_up(&mb->purges);
     return ERR_OK;
 }
