@@ -22,7 +22,8 @@ enum { LOOP_EVENTS = 64, BEAT_MS = 250, CORK_LOOPS = 16, ENDS = 64, HELD_EVENTS 
 struct net_loop {
     int epoll_fd, wake_fd;
     const struct clock *clock;
-    int64_t now_ns, wall_ms;
+    int64_t now_ns;
+    _Atomic int64_t wall_ms; /* read in tasks too, where a handler goes on; it orders nothing */
     struct heap timers;
     struct net_batch *batches;
     bool ending; /* the batch-end functions of this iteration have begun to run */
@@ -73,7 +74,7 @@ static void woken(struct net_fd *nf, uint32_t events)
 static void loop_time(struct net_loop *loop)
 {
     loop->now_ns = clock_mono_ns(loop->clock);
-    loop->wall_ms = clock_wall_ms(loop->clock);
+    atomic_store_explicit(&loop->wall_ms, clock_wall_ms(loop->clock), memory_order_relaxed);
 }
 
 enum err net_loop_create(const struct clock *clock, struct net_loop **out_loop)
@@ -119,7 +120,7 @@ int64_t net_loop_now_ns(const struct net_loop *loop)
 
 int64_t net_loop_wall_ms(const struct net_loop *loop)
 {
-    return loop->wall_ms;
+    return atomic_load_explicit(&loop->wall_ms, memory_order_relaxed);
 }
 
 const struct clock *net_loop_clock(const struct net_loop *loop)
