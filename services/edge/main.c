@@ -114,6 +114,7 @@ static enum err open_service(struct svc *s, void **out_state) RT_BLOCKS
         err = svc_feed_create(&(struct svc_feed_spec){.service = "edge",
                                                       .queue = "events_tx",
                                                       .lock_rank = 31,
+                                                      .svc = s,
                                                       .lagged = obs_counter(e->m[EDGE_M_bus_lagged]),
                                                       .log = svc_log(s)},
                               &e->events);

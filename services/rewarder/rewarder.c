@@ -249,6 +249,7 @@ static enum err hook_open(struct svc *s, void **out_state) RT_BLOCKS
             &(struct svc_feed_spec){.service = "rewarder",
                                     .queue = "events",
                                     .lock_rank = 4,
+                                    .svc = r->svc,
                                     .lagged = obs_counter_nth(r->metrics[REWARDER_M_bus_lagged], 0),
                                     .log = r->log},
             &r->events);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "rt/bcast.h"
+#include "svc/svc.h"
 
 enum { CAPACITY = 1024, STREAMS_MAX = 8, EVENT_MAX = 1024, BEAT_TICKS = 50 };
 
@@ -18,6 +19,7 @@ struct stream {
     struct stream *next;
     struct net_req *rq;
     struct rt_bcast_sub *sub;
+    struct svc_hearing hearing;
     struct event *held; /* taken off the bus, and there was no room for it; NULL: none */
     uint64_t lost;      /* events that passed by, and it was not told yet */
     unsigned quiet;     /* ticks since anything was written */
@@ -109,6 +111,7 @@ bool svc_feed_follow(struct svc_feed *f, struct net_req *rq)
         f->n++;
     rt_lock_release(&f->lock);
     s->rq = rq;
+    s->hearing = svc_hearing_begin(f->spec.svc, net_req_peer(rq), svc_bearer(rq));
     s->sub = room ? rt_bcast_subscribe(f->bus, NULL, NULL) : NULL;
     if (!s->sub) {
         free(s);
@@ -178,6 +181,18 @@ static uint64_t pump(const struct svc_feed *f, struct stream *s)
     return lost;
 }
 
+/* False: its token has ended, and it was told. */
+static bool goes_on(const struct svc_feed *f, struct stream *s)
+{
+    char text[96];
+    if (svc_hearing_goes_on(f->spec.svc, &s->hearing, "admin"))
+        return true;
+    int n = snprintf(text, sizeof text, "event: %s.end\ndata: {\"code\":\"unauthenticated\"}\n\n",
+                     f->spec.service);
+    (void)tell(s, bytes_of(text, (size_t)n)); /* a client that does not read does not miss it */
+    return false;
+}
+
 /* The list is this task's while it writes: only it removes. */
 void svc_feed_tick(struct svc_feed *f, bool last)
 {
@@ -191,10 +206,12 @@ void svc_feed_tick(struct svc_feed *f, bool last)
     for (struct stream *s = all, *next; s; s = next) {
         next = s->next;
         s->quiet++;
-        lost += pump(f, s);
-        if (s->quiet > BEAT_TICKS)
+        bool on = goes_on(f, s);
+        if (on)
+            lost += pump(f, s);
+        if (on && s->quiet > BEAT_TICKS)
             (void)tell(s, bytes_of(":\n\n", 3)); /* finds out who has left */
-        if (last || net_req_gone(s->rq)) {
+        if (last || !on || net_req_gone(s->rq)) {
             rt_bcast_unsubscribe(s->sub);
             if (s->held)
                 event_unref(s->held);

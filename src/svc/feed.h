@@ -19,6 +19,7 @@ struct svc_feed_spec {
     const char *service; /* events are called service.name */
     const char *queue;   /* the broadcast, as the topology names it */
     unsigned lock_rank;  /* of "streams", as the topology says */
+    struct svc *svc;     /* listeners are operators of it, for as long as their tokens are good */
     struct obs_counter *lagged;
     struct obs_log *log;
 };

@@ -318,6 +318,43 @@ enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *
     return e;
 }
 
+enum err svc_authorize_again(struct svc *s, const struct net_peer *peer, struct str token,
+                             struct auth_want *want, struct auth_cap **out_cap)
+{
+    want->peer_ip = peer->kind == NET_PEER_UNIX ? NULL : peer->addr;
+    want->judged |= AUTH_BIT(AUTH_CV_RATE);
+    return svc_authorize_token(s, token, want, out_cap, NULL);
+}
+
+static int64_t next_look_ns(const struct svc *s)
+{
+    return clock_mono_ns(s->clock) + svc_common(s)->auth_cache_ttl * 1000000;
+}
+
+struct str svc_bearer(const struct net_req *rq)
+{
+    struct str token;
+    return auth_bearer(net_req_header(rq, "authorization"), &token) == ERR_OK ? token : str_of(NULL, 0);
+}
+
+struct svc_hearing svc_hearing_begin(struct svc *s, const struct net_peer *peer, struct str token)
+{
+    return (struct svc_hearing){.peer = peer, .token = token, .judge_at_ns = next_look_ns(s)};
+}
+
+bool svc_hearing_goes_on(struct svc *s, struct svc_hearing *h, const char *op)
+{
+    struct auth_want want = {.op = str_from_c(op), .lacks = SVC_LACKS_ALL};
+    struct auth_cap *cap;
+    if (!h->token.p || clock_mono_ns(s->clock) < h->judge_at_ns)
+        return true;
+    h->judge_at_ns = next_look_ns(s);
+    if (svc_authorize_again(s, h->peer, h->token, &want, &cap) != ERR_OK)
+        return false;
+    auth_cap_release(cap);
+    return true;
+}
+
 /* Debug: anybody can make as many of these as they like; auth_failures_total counts them all. */
 void svc_log_refused(struct svc *s, struct net_req *rq, enum err e, const char *reason)
 {

@@ -241,6 +241,22 @@ NODISCARD bool svc_allow_admin(struct svc *s, struct net_req *rq);
 /* The same for a token from elsewhere (OAP): nothing is sent. *out_why may be NULL. A rate that was judged is not charged again. */
 NODISCARD enum err svc_authorize_token(struct svc *s, struct str token, struct auth_want *want,
                                        struct auth_cap **out_cap, struct auth_deny *out_why);
+/*
+ * Whether the token that an answer of some length began with is still good, and whose it is then. Its rate counts calls, and this is
+ * none. want has the op and what else it is about.
+ */
+NODISCARD enum err svc_authorize_again(struct svc *s, const struct net_peer *peer, struct str token,
+                                       struct auth_want *want, struct auth_cap **out_cap);
+
+/* The same for whoever listens for as long as he likes: judged again every auth.cache_ttl. The bytes are the request's. */
+struct svc_hearing {
+    const struct net_peer *peer;
+    struct str token; /* p NULL: nobody had to say who he is */
+    int64_t judge_at_ns;
+};
+struct svc_hearing svc_hearing_begin(struct svc *s, const struct net_peer *peer, struct str token);
+bool svc_hearing_goes_on(struct svc *s, struct svc_hearing *h, const char *op); /* false: it is over */
+struct str svc_bearer(const struct net_req *rq);                                /* p NULL: none */
 /* A line at level debug for a handler that judges capabilities itself: which token (its name in logs) was refused, and why. */
 void svc_log_refused(struct svc *s, struct net_req *rq, enum err e, const char *reason);
 /* 401; says when the capability is out of its time (`expired`, `not_yet`), and of no other what is wrong with it. */

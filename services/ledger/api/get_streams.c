@@ -10,7 +10,8 @@
 struct sse {
     struct ledger_stream st;
     struct net_req *rq;
-    struct auth_cap *cap;
+    struct svc *svc;
+    struct svc_hearing hearing;
     struct buf b;
 };
 
@@ -19,10 +20,28 @@ static struct sse *of(struct ledger_stream *st)
     return (struct sse *)st;
 }
 
+static void last_words(struct sse *e, struct bytes text)
+{
+    if (net_stream_write(e->rq, text) != ERR_OK)
+        return; /* no room even for that: being cut says the same */
+}
+
+/* False: its token has ended. */
+static bool goes_on(struct sse *e)
+{
+    static const char end[] = "event: end\ndata: {\"code\":\"unauthenticated\"}\n\n";
+    bool on = svc_hearing_goes_on(e->svc, &e->hearing, "read");
+    if (!on)
+        last_words(e, bytes_of(end, sizeof end - 1));
+    return on;
+}
+
 static enum err sse_send(struct ledger_stream *st, const struct ledger_stream_event *ev)
 {
     struct sse *e = of(st);
     struct json_w w;
+    if (!goes_on(e))
+        return ERR_CLOSED;
     buf_reset(&e->b);
     buf_printf(&e->b, "id: %llu\nevent: %s\ndata: ", (unsigned long long)ev->seq_end,
                st->commits ? "commit" : "root");
@@ -54,6 +73,8 @@ static enum err sse_send(struct ledger_stream *st, const struct ledger_stream_ev
 
 static enum err sse_idle(struct ledger_stream *st)
 {
+    if (!goes_on(of(st)))
+        return ERR_CLOSED;
     enum err err = net_stream_write(of(st)->rq, bytes_of(":\n\n", 3));
     return err == ERR_CLOSED ? ERR_CLOSED : ERR_OK;
 }
@@ -63,15 +84,13 @@ static void sse_lagged(struct ledger_stream *st, uint64_t next_since)
     struct sse *e = of(st);
     buf_reset(&e->b);
     buf_printf(&e->b, "event: lagged\ndata: {\"next_since\":%llu}\n\n", (unsigned long long)next_since);
-    if (net_stream_write(e->rq, buf_bytes(&e->b)) != ERR_OK)
-        return; /* no room even for that: being cut says the same */
+    last_words(e, buf_bytes(&e->b));
 }
 
 static void sse_end(struct ledger_stream *st)
 {
     struct sse *e = of(st);
     net_stream_end(e->rq);
-    auth_cap_release(e->cap);
     buf_fini(&e->b);
     free(e);
 }
@@ -96,22 +115,24 @@ static void subscribe(struct ledger_service *s, struct net_req *rq, bool commits
     }
     if (!ledger_http_access(s, rq, commits ? ACCESS_READ_ALL : ACCESS_OPEN_ROOTS, &cap))
         return;
+    bool known = cap != NULL;
+    auth_cap_release(cap);
     struct sse *e = calloc(1, sizeof *e);
     if (e == NULL) {
-        auth_cap_release(cap);
         net_reply_problem(rq, ERR_BUSY, "no memory");
         return;
     }
     e->st = (struct ledger_stream){.ops = &sse_ops, .commits = commits, .since = since};
     e->rq = rq;
-    e->cap = cap;
+    e->svc = s->svc;
+    if (known)
+        e->hearing = svc_hearing_begin(s->svc, net_req_peer(rq), svc_bearer(rq));
     buf_init(&e->b, 1 << 20);
     if (atomic_load(&s->n_streams) >= s->l->set.max_subscribers || svc_draining(s->svc)) {
         if (!svc_draining(s->svc))
             obs_counter_inc(OBS_COUNTER_OF(s->l->m[LEDGER_M_busy_rejections], "stream"));
         net_reply_problem(rq, svc_draining(s->svc) ? ERR_DRAINING : ERR_BUSY,
                           "as many subscribers as allowed");
-        auth_cap_release(cap);
         buf_fini(&e->b);
         free(e);
         return;

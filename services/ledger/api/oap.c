@@ -588,6 +588,8 @@ static void op_consistency(struct ledger_service *s, struct net_oap_req *rq)
 struct oap_stream {
     struct ledger_stream st;
     struct net_oap_req *rq;
+    struct svc *svc;
+    struct svc_hearing hearing;
     struct arena arena;
     bool opened;
 };
@@ -611,6 +613,8 @@ static enum err oap_event(struct ledger_stream *st, const struct ledger_stream_e
 {
     struct oap_stream *e = (struct oap_stream *)st;
     Ron__Ledger__V1__CommitEvent out;
+    if (!svc_hearing_goes_on(e->svc, &e->hearing, "read"))
+        return ERR_CLOSED;
     ron__ledger__v1__commit_event__init(&out);
     arena_reset(&e->arena);
     out.seq_start = ev->seq_start;
@@ -625,8 +629,8 @@ static enum err oap_event(struct ledger_stream *st, const struct ledger_stream_e
 
 static enum err oap_idle(struct ledger_stream *st)
 {
-    (void)st;
-    return ERR_OK;
+    struct oap_stream *e = (struct oap_stream *)st;
+    return svc_hearing_goes_on(e->svc, &e->hearing, "read") ? ERR_OK : ERR_CLOSED;
 }
 
 static void oap_lagged(struct ledger_stream *st, uint64_t next_since)
@@ -684,6 +688,8 @@ static void op_subscribe(struct ledger_service *s, struct net_oap_req *rq)
     }
     e->st = (struct ledger_stream){.ops = &stream_ops, .commits = true, .since = m->since};
     e->rq = rq;
+    e->svc = s->svc;
+    e->hearing = svc_hearing_begin(s->svc, net_oap_req_peer(rq), net_oap_req_cap(rq));
     arena_init(&e->arena, 16 << 10, 16 << 20);
     net_oap_req_set_timeout(rq, 0);
     if (ledger_stream_submit(s, &e->st) != ERR_OK) {

@@ -74,20 +74,9 @@ enum err mailbox_call_allows_too(struct mailbox_call *c, const char *auth_op, st
     return judge(c, auth_op, 0, topic, 0);
 }
 
-enum err mailbox_judge_again(struct mailbox *mb, const struct net_peer *peer, struct str token,
-                             struct auth_want *want, struct auth_cap **out_cap)
-{
-    want->peer_ip = peer->kind == NET_PEER_UNIX ? NULL : peer->addr;
-    want->judged |= AUTH_BIT(AUTH_CV_RATE);
-    return svc_authorize_token(mb->svc, token, want, out_cap, NULL);
-}
-
 struct str mailbox_call_token(const struct mailbox_call *c)
 {
-    struct str token = STR("");
-    if (!c->http)
-        return net_oap_req_cap(c->oap);
-    return auth_bearer(net_req_header(c->http, "authorization"), &token) == ERR_OK ? token : STR("");
+    return c->http ? svc_bearer(c->http) : net_oap_req_cap(c->oap);
 }
 
 enum err mailbox_call_judge_again(struct mailbox_call *c, struct str topic)
@@ -96,7 +85,7 @@ enum err mailbox_call_judge_again(struct mailbox_call *c, struct str topic)
         .op = str_from_c(c->auth_op), .topic = topic, .lacks = SVC_LACKS_ALL & ~AUTH_BIT(AUTH_CV_TOPIC)};
     struct auth_cap *cap;
     const struct net_peer *peer = c->http ? net_req_peer(c->http) : net_oap_req_peer(c->oap);
-    enum err e = mailbox_judge_again(c->mb, peer, mailbox_call_token(c), &want, &cap);
+    enum err e = svc_authorize_again(c->mb->svc, peer, mailbox_call_token(c), &want, &cap);
     if (e == ERR_OK)
         auth_cap_release(cap);
     return e;

@@ -22,12 +22,7 @@ NODISCARD enum err mailbox_call_allows(struct mailbox_call *c, struct str topic,
 /* The same of another operation, which the call needs beside its own. */
 NODISCARD enum err mailbox_call_allows_too(struct mailbox_call *c, const char *auth_op, struct str topic);
 
-/*
- * Whether the token that an answer of some length began with is still good, and whose it is then. Its rate counts calls, and this is none.
- * want has op and topic. Of a call: its own op, and its token is found.
- */
-NODISCARD enum err mailbox_judge_again(struct mailbox *mb, const struct net_peer *peer, struct str token,
-                                       struct auth_want *want, struct auth_cap **out_cap);
+/* svc_authorize_again() for its own op and token. */
 NODISCARD enum err mailbox_call_judge_again(struct mailbox_call *c, struct str topic);
 struct str mailbox_call_token(const struct mailbox_call *c);
 

@@ -163,7 +163,7 @@ static bool still_allowed(struct tap *t, int64_t now_ns)
     struct auth_want want = {.op = STR("admin"), .lacks = SVC_LACKS_ALL};
     struct auth_cap *cap;
     t->judge_at_ns = now_ns + svc_common(t->mb->svc)->auth_cache_ttl * 1000000;
-    if (mailbox_judge_again(t->mb, net_req_peer(t->rq), t->token, &want, &cap) != ERR_OK)
+    if (svc_authorize_again(t->mb->svc, net_req_peer(t->rq), t->token, &want, &cap) != ERR_OK)
         return false;
     auth_cap_release(t->cap);
     t->cap = cap;

@@ -13,6 +13,7 @@ enum { STREAMS_MAX = 8, BEAT_MS = 500, EVENT_MAX = 1024 };
 struct wallet_audit_stream {
     struct wallet_audit_stream *next;
     struct net_req *rq;
+    struct svc_hearing hearing;
 };
 
 void wallet_event_ref(void *event)
@@ -103,6 +104,7 @@ bool wallet_audit_subscribe(struct wallet *w, struct net_req *rq)
     if (!s)
         return false;
     s->rq = rq;
+    s->hearing = svc_hearing_begin(w->svc, net_req_peer(rq), svc_bearer(rq));
     rt_lock_take(&w->streams_lock);
     bool room = w->n_streams < STREAMS_MAX;
     if (room)
@@ -121,7 +123,9 @@ bool wallet_audit_subscribe(struct wallet *w, struct net_req *rq)
     return true;
 }
 
-/* The list is the audit task's while it writes: only it removes. */
+static const char last_words[] = "event: wallet.end\ndata: {\"code\":\"unauthenticated\"}\n\n";
+
+/* The list is the audit task's while it writes: only it removes. Whose token has ended is told so, and nothing else. */
 static void tell_all(struct wallet *w, struct bytes text, bool end)
 {
     rt_lock_take(&w->streams_lock);
@@ -132,10 +136,12 @@ static void tell_all(struct wallet *w, struct bytes text, bool end)
     while (all) {
         struct wallet_audit_stream *s = all;
         all = s->next;
-        enum err e = text.n ? net_stream_write(s->rq, text) : ERR_OK;
+        bool on = svc_hearing_goes_on(w->svc, &s->hearing, "admin");
+        struct bytes words = on ? text : bytes_of(last_words, sizeof last_words - 1);
+        enum err e = words.n ? net_stream_write(s->rq, words) : ERR_OK;
         if (e == ERR_BUSY)
             obs_counter_inc(obs_counter_nth(w->m[WALLET_M_bus_lagged], 0));
-        if (end || e == ERR_CLOSED || net_req_gone(s->rq)) {
+        if (end || !on || e == ERR_CLOSED || net_req_gone(s->rq)) {
             net_stream_end(s->rq);
             free(s);
             gone++;
