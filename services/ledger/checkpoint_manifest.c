@@ -209,10 +209,11 @@ void ledger_checkpoint__retain(struct ledger *l) RT_BLOCKS
     }
     arena_init(&k->arena, 65536, 64 << 20);
     bool complete = true;
+    uint32_t retain = l->set.checkpoint_retain; /* of both: what is not removed is what was read */
     char merging[CHECKPOINT_MERGES_MAX][64];
     for (size_t n = ledger_checkpoint__merging(l, merging); k->n < n; k->n++)
         k->names[k->n] = str_from_c(merging[k->n]);
-    for (size_t i = 0; i < m.n && i < l->set.checkpoint_retain; i++) {
+    for (size_t i = 0; i < m.n && i < retain; i++) {
         struct checkpoint_manifest man;
         enum err err = ledger_checkpoint__read_manifest(l, m.v[i], &k->arena, &man);
         if (err != ERR_OK) { /* a broken one protects nothing; one that cannot be read now may be whole */
@@ -227,7 +228,7 @@ void ledger_checkpoint__retain(struct ledger *l) RT_BLOCKS
                 k->names[k->n++] = f[j].name;
         }
     }
-    for (size_t i = l->set.checkpoint_retain; i < m.n; i++) {
+    for (size_t i = retain; i < m.n; i++) {
         ledger_checkpoint__path(l, path, &ledger_checkpoint__manifest, m.v[i]);
         if (store_disk_unlink(l->deps.disk, path) != ERR_OK)
             complete = false;

@@ -40,26 +40,29 @@ enum ledger_metric {
 };
 
 /* Effective numbers; names as in config.def. */
+/* What is atomic is written by a reload while tasks read it: they see the old number or the new one. */
 struct ledger_settings {
     char dir[STORE_PATH_MAX];
     char key_file[STORE_PATH_MAX];
     char origin[NOTE_ORIGIN_MAX + 1]; /* "": localhost/ron-ledger/<ledger_id> */
     uint32_t q_ingress, q_preval, q_commit, q_read;
     struct ledger_limits limits;
-    uint32_t max_entries; /* per request */
-    uint64_t max_body_bytes, max_inflight_bytes;
+    _Atomic uint32_t max_entries; /* per request */
+    uint64_t max_body_bytes;
+    _Atomic uint64_t max_inflight_bytes;
     uint32_t max_jobs;
     uint32_t max_subscribers;
-    int64_t request_ms, commit_wait_ms;
+    _Atomic int64_t request_ms, commit_wait_ms;
     uint32_t commit_max_entries, commit_max_bytes;
     bool direct_io;
     uint32_t segment_bytes, align;
-    bool compress;
-    uint64_t scrub_rate;
-    uint32_t checkpoint_entries, checkpoint_retain;
+    _Atomic bool compress;
+    _Atomic uint64_t scrub_rate;
+    uint32_t checkpoint_entries;
+    _Atomic uint32_t checkpoint_retain;
     uint32_t merge_slice_bytes; /* merged between two looks for a complete generation */
-    int64_t checkpoint_interval_ms;
-    bool public_roots, public_entries;
+    _Atomic int64_t checkpoint_interval_ms;
+    _Atomic bool public_roots, public_entries;
     bool amnesia;
     uint64_t amnesia_max_entries;
     bool drills;

@@ -101,6 +101,15 @@ static void replica_settings(const struct svc *svc, const struct ledger_config *
     s->replica_local = cfg->replica_local;
 }
 
+static void limits_from(const struct ledger_config *cfg, struct ledger_limits *out)
+{
+    out->max_accounts = cfg->max_accounts;
+    out->max_open_holds = cfg->max_open_holds;
+    out->max_reversals = cfg->max_reversals;
+    out->max_lanes = (uint32_t)cfg->max_lanes;
+    out->max_hold_ms = (uint64_t)cfg->max_hold;
+}
+
 static void settings_from(const struct svc *svc, const struct ledger_config *cfg, struct ledger_settings *s)
 {
     ledger_settings_default(s);
@@ -117,11 +126,7 @@ static void settings_from(const struct svc *svc, const struct ledger_config *cfg
     s->max_entries = (uint32_t)cfg->max_entries;
     s->max_body_bytes = cfg->max_body_bytes;
     s->max_inflight_bytes = cfg->max_inflight_bytes;
-    s->limits.max_accounts = cfg->max_accounts;
-    s->limits.max_open_holds = cfg->max_open_holds;
-    s->limits.max_reversals = cfg->max_reversals;
-    s->limits.max_lanes = (uint32_t)cfg->max_lanes;
-    s->limits.max_hold_ms = (uint64_t)cfg->max_hold;
+    limits_from(cfg, &s->limits);
     s->max_subscribers = (uint32_t)cfg->max_subscribers;
     s->request_ms = (int64_t)cfg->request_ms;
     s->commit_wait_ms = (int64_t)cfg->commit_wait_ms;
@@ -482,8 +487,7 @@ static void service_reloaded(struct svc *svc, void *state) RT_BLOCKS
     const struct ledger_config *cfg = svc_config(svc);
     struct ledger_settings set;
     settings_from(svc, cfg, &set);
-    /* Whole words each: a reader sees the old or the new number. */
-    s->l->set.limits = set.limits;
+    limits_from(cfg, &s->l->set.limits);
     s->l->set.max_entries = set.max_entries;
     s->l->set.max_inflight_bytes = set.max_inflight_bytes;
     s->l->set.request_ms = set.request_ms;

@@ -19,11 +19,13 @@
 
 #include "services/ledger/core/record.h"
 
+/* Atomic: a reload writes them while units are judged. */
 struct ledger_limits {
-    uint64_t max_accounts; /* rows: pairs of account and asset */
-    uint64_t max_open_holds, max_reversals, max_assets;
-    uint32_t max_lanes; /* per account */
-    uint64_t max_hold_ms;
+    _Atomic uint64_t max_accounts; /* rows: pairs of account and asset */
+    _Atomic uint64_t max_open_holds, max_reversals;
+    uint64_t max_assets;
+    _Atomic uint32_t max_lanes; /* per account */
+    _Atomic uint64_t max_hold_ms;
     /* Replaying what was judged before: limits and the time of judging are history, only what the log itself says counts. */
     bool replay;
 };
