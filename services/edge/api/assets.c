@@ -82,8 +82,8 @@ static bool from_packs(struct edge *e, struct net_req *rq, struct str name, bool
         return false;
     }
     struct edge_file *file = atomic_load_explicit(&c.m->open, memory_order_acquire);
-    if (file) { /* its times are asked for every time: an editor or cp writes into the file itself */
-        if (edge_file_unchanged(file))
+    if (file) { /* an editor or cp writes into the file itself: what is read of it is judged again when it was read */
+        if (edge_file_still(file))
             serve_member(e, rq, &c, edge_file_ref(file), false);
         else
             refuse_changed(e, rq, &c);
