@@ -47,28 +47,30 @@ void arena_reset(struct arena *a)
     a->end = a->first->data + a->first->bytes;
 }
 
-static bool arena_grow(struct arena *a, size_t need)
+/* Memory for `need` more. What is larger than a chunk gets one of its own, and the current one is filled further. */
+static void *arena_grow(struct arena *a, size_t need)
 {
     size_t left = a->max_bytes - a->reserved_bytes;
     size_t bytes = need > a->chunk_bytes ? need : a->chunk_bytes;
     if (bytes > left)
         bytes = left & ~(size_t)(ARENA_ALIGN - 1); /* the last chunk may be a short one */
     if (bytes < need)
-        return false;
+        return NULL;
     struct arena_chunk *c = malloc(sizeof *c + bytes);
     if (!c)
-        return false;
-    c->next = NULL;
+        return NULL;
+    bool own = a->current && need > a->chunk_bytes;
+    struct arena_chunk **link = a->current ? &a->current->next : &a->first;
+    c->next = *link;
     c->bytes = bytes;
-    if (a->current)
-        a->current->next = c;
-    else
-        a->first = c;
-    a->current = c;
-    a->at = c->data;
-    a->end = c->data + bytes;
+    *link = c;
     a->reserved_bytes += bytes;
-    return true;
+    if (!own) {
+        a->current = c;
+        a->at = c->data + need;
+        a->end = c->data + bytes;
+    }
+    return c->data;
 }
 
 void *arena_alloc(struct arena *a, size_t n)
@@ -79,8 +81,8 @@ void *arena_alloc(struct arena *a, size_t n)
     if (need == 0)
         need = ARENA_ALIGN;
     /* at and end are both NULL before the first chunk. */
-    if (need > (size_t)(a->end - a->at) && !arena_grow(a, need))
-        return NULL;
+    if (need > (size_t)(a->end - a->at))
+        return arena_grow(a, need);
     void *p = a->at;
     a->at += need;
     return p;

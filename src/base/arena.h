@@ -3,8 +3,8 @@
  *
  * Ownership   The arena owns what it handed out; arena_reset and arena_fini end all of it at once.
  * Threads     One at a time; the caller arranges it.
- * Memory      Chunks of chunk_bytes from malloc, together never more than max_bytes. Reset keeps the first
- * chunk, so an arena that is reused does not call malloc once warm.
+ * Memory      Chunks of chunk_bytes from malloc, and one of its own for whatever is larger, together never more than
+ * max_bytes. Reset keeps the first chunk, so an arena that is reused does not call malloc once warm.
  */
 #ifndef RON_BASE_ARENA_H
 #define RON_BASE_ARENA_H

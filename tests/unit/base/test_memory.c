@@ -48,6 +48,29 @@ static void arena_says_null_at_its_maximum_and_works_again_after_reset(void **st
     arena_fini(&a);
 }
 
+/* As a batch of messages is read: a large text, then a few small ones, again and again. */
+static void arena_fills_its_chunk_further_after_something_large(void **state)
+{
+    (void)state;
+    enum { TIMES = 32, LARGE = 1000, SMALL = 64 };
+    struct arena a;
+    uint8_t *small[TIMES];
+    arena_init(&a, 512, TIMES * (LARGE + 8 + SMALL) + 512);
+    for (int i = 0; i < TIMES; i++) {
+        uint8_t *large = arena_alloc(&a, LARGE);
+        small[i] = arena_alloc(&a, SMALL);
+        assert_true(large && small[i]);
+        memset(large, 0xff, LARGE);
+        memset(small[i], i, SMALL);
+    }
+    for (int i = 0; i < TIMES; i++)
+        for (int k = 0; k < SMALL; k++)
+            assert_int_equal(small[i][k], i);
+    arena_reset(&a);
+    assert_int_equal(arena_reserved_bytes(&a), LARGE + 8);
+    arena_fini(&a);
+}
+
 static void arena_copies_text_with_a_terminator(void **state)
 {
     (void)state;
@@ -155,6 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(arena_hands_out_aligned_memory_that_does_not_overlap),
         cmocka_unit_test(arena_says_null_at_its_maximum_and_works_again_after_reset),
+        cmocka_unit_test(arena_fills_its_chunk_further_after_something_large),
         cmocka_unit_test(arena_copies_text_with_a_terminator),
         cmocka_unit_test(buf_grows_up_to_its_maximum_and_keeps_the_error),
         cmocka_unit_test(buf_printf_fills_exactly_to_the_maximum),
