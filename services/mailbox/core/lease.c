@@ -6,7 +6,10 @@ bool mailbox_shard__outstayed(const struct mailbox_shard *s, const struct mailbo
     return s->now.mono_us - mailbox_entry_due(e) > (int64_t)s->rules->retention_ready_ms * 1000;
 }
 
-/* The next message of the topic that may be delivered, taken out of its queue; what may not be goes to the DLQ. */
+/*
+ * The next message of the topic that may be delivered, taken out of its queue; what may not be goes to the DLQ. After a long stop, or
+ * with another max_attempts, that is any number of them: a full group ends it, and has_ready says that there is more to look at.
+ */
 static uint32_t take_next(struct mailbox_shard *s, struct mailbox_topic *t, int64_t *room_bytes, bool first,
                           bool *fresh)
 {
@@ -15,14 +18,13 @@ static uint32_t take_next(struct mailbox_shard *s, struct mailbox_topic *t, int6
         if (!i)
             return 0;
         struct mailbox_entry *e = ENTRY(s, i);
-        if (mailbox_shard__outstayed(s, e)) {
+        bool old = mailbox_shard__outstayed(s, e);
+        if (old || e->tries >= mailbox_shard_policy(s, t)->max_attempts || e->attempt == UINT16_MAX) {
+            if (mailbox_shard_group_full(s))
+                return 0;
             mailbox_shard__ready_pop(s, t, i);
-            mailbox_shard__fail(s, i, MAILBOX_CAUSE_RETENTION, STR(""), MAILBOX_TO_DLQ, 0);
-            continue;
-        }
-        if (e->tries >= mailbox_shard_policy(s, t)->max_attempts || e->attempt == UINT16_MAX) {
-            mailbox_shard__ready_pop(s, t, i);
-            mailbox_shard__fail(s, i, MAILBOX_CAUSE_LEASE_EXPIRED, STR(""), MAILBOX_TO_DLQ, 0);
+            mailbox_shard__fail(s, i, old ? MAILBOX_CAUSE_RETENTION : MAILBOX_CAUSE_LEASE_EXPIRED, STR(""),
+                                MAILBOX_TO_DLQ, 0);
             continue;
         }
         if (!first && *room_bytes < (int64_t)e->length64 * 64)

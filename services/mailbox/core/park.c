@@ -183,7 +183,8 @@ uint32_t mailbox_shard_serve(struct mailbox_shard *s, struct mailbox_now now, ui
         if (n >= max_leases || mailbox_shard_group_full(s))
             break; /* stays dirty for the next group */
         n += serve_topic(s, t, max_leases - n, give, ctx);
-        if (t->waiters && !mailbox_shard_policy(s, t)->ordered && next_with_room(s, t))
+        bool whole = mailbox_shard_policy(s, t)->ordered && !mailbox_shard_group_full(s);
+        if (t->waiters && !whole && next_with_room(s, t))
             break;
         s->dirty_head = t->dirty_next;
         if (!s->dirty_head)

@@ -186,6 +186,12 @@ void mailbox_worker__recv(struct mailbox_lane *l, struct mailbox_now now, struct
         deliver(l, now, rv, got, n);
         rv->more = mailbox_shard_has_ready(&l->shard, t);
     }
+    if (rv->n == 0 && rv->more && !rv->withheld && mailbox_shard_group_full(&l->shard)) {
+        /* The group is full of dead letters, and behind them something may be ready: it stands in line for the next one. */
+        if (mailbox_fair_add(&l->fair, &j->fair, UINT32_MAX) != ERR_OK)
+            UNREACHABLE();
+        return;
+    }
     if (rv->n == 0 && rv->wait_ms > 0 && !rv->withheld && !atomic_load(&l->mb->draining))
         park(l, now, j);
     else

@@ -145,6 +145,14 @@ static bool owned(const struct mailbox_lane *l, const struct mailbox_job *j)
     return true;
 }
 
+/* Whether the group takes the records of one more job that settles: a thousand items with reasons, several times, are more than it holds. */
+static bool room_to_settle(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS
+{
+    if (l->shard.group.n > MAILBOX_GROUP_BYTES && mailbox_log_has_room(&l->log))
+        mailbox_worker__commit(l, now, true);
+    return l->shard.group.n <= MAILBOX_GROUP_BYTES;
+}
+
 static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j) RT_BLOCKS
 {
     uint32_t share =
@@ -159,9 +167,7 @@ static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mail
     case MAILBOX_JOB_ACK:
     case MAILBOX_JOB_NACK:
     case MAILBOX_JOB_EXTEND:
-        if (l->shard.group.n > MAILBOX_GROUP_BYTES && mailbox_log_has_room(&l->log))
-            mailbox_worker__commit(l, now, true); /* a thousand items with reasons, several times */
-        if (l->shard.group.n > MAILBOX_GROUP_BYTES) {
+        if (!room_to_settle(l, now)) {
             mailbox_worker__refuse(j, ERR_UNAVAILABLE, MAILBOX_WHY_DISK_FULL);
             return;
         }
@@ -180,7 +186,10 @@ static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mail
         }
         return;
     case MAILBOX_JOB_RELEASE:
-        release(l, now, j);
+        if (room_to_settle(l, now))
+            release(l, now, j);
+        else
+            mailbox_job_done(j); /* its leases end by their time */
         return;
     case MAILBOX_JOB_RECV_LEAVE:
         mailbox_worker__recv_left(l, j->recv);

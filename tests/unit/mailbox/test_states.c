@@ -1028,6 +1028,71 @@ static void a_receive_that_waited_gets_no_more_bytes_than_it_asked_for(void **st
     mailbox_shard_leave(s, &second);
 }
 
+/* ---- more than a group holds ---- */
+
+enum { MANY = 60000, GROUPS_MOST = 10 };
+
+static void many_that_wait_too_long(void)
+{
+    struct mailbox_sent out;
+    char key[16];
+    rules.index_max = 2 * MANY;
+    for (int i = 0; i < MANY; i++) {
+        if (mailbox_shard_group_full(s))
+            mailbox_shard_committed(s, 1, 4096);
+        snprintf(key, sizeof key, "old-%d", i);
+        assert_int_equal(send_key(key, 0, &out), ERR_OK);
+    }
+    mailbox_shard_committed(s, 1, 4096);
+    now.mono_us += ((int64_t)RETENTION_MS + 1) * 1000;
+    assert_int_equal(send_key("fresh", 0, &out), ERR_OK);
+    mailbox_shard_committed(s, 1, 4096);
+}
+
+static void a_receive_that_finds_more_dead_letters_than_a_group_holds_goes_on_in_the_next(void **state)
+{
+    (void)state;
+    int groups = 1;
+    many_that_wait_too_long();
+    for (; lease(SECOND) == 0; groups++) {
+        assert_true(mailbox_shard_group_full(s) && mailbox_shard_has_ready(s, topic()));
+        assert_true(groups < GROUPS_MOST);
+        mailbox_shard_committed(s, 1, 4096);
+    }
+    assert_true(groups > 1);
+    assert_int_equal(topic()->count[MAILBOX_DLQ], MANY);
+    assert_int_equal(topic()->count[MAILBOX_LEASED], 1);
+    mailbox_shard_committed(s, 1, 4096);
+}
+
+static void serve_behind_many(void)
+{
+    struct mailbox_waiter w = {.room = 64, .room_bytes = 1 << 20, .visibility_us = 60 * SECOND};
+    int groups = 1;
+    many_that_wait_too_long();
+    mailbox_shard_wait(s, topic(), &w);
+    for (; mailbox_shard_serve(s, now, 1000, give, NULL) == 0; groups++) {
+        assert_true(mailbox_shard_group_full(s) && groups < GROUPS_MOST);
+        mailbox_shard_committed(s, 1, 4096);
+    }
+    assert_true(groups > 1);
+    mailbox_shard_committed(s, 1, 4096);
+    mailbox_shard_leave(s, &w);
+}
+
+static void who_waits_behind_more_dead_letters_than_a_group_holds_is_served(void **state)
+{
+    (void)state;
+    serve_behind_many();
+}
+
+static void who_waits_for_an_ordered_topic_behind_so_many_is_served_too(void **state)
+{
+    (void)state;
+    rules.policies.p[0].ordered = true;
+    serve_behind_many();
+}
+
 int main(void)
 {
 #define EACH(f) cmocka_unit_test_setup_teardown(f, begin, end)
@@ -1070,6 +1135,9 @@ int main(void)
         EACH(a_reason_is_cut_between_two_characters),
         EACH(a_stream_never_holds_more_bytes_than_it_asked_for),
         EACH(a_receive_that_waited_gets_no_more_bytes_than_it_asked_for),
+        EACH(a_receive_that_finds_more_dead_letters_than_a_group_holds_goes_on_in_the_next),
+        EACH(who_waits_behind_more_dead_letters_than_a_group_holds_is_served),
+        EACH(who_waits_for_an_ordered_topic_behind_so_many_is_served_too),
     };
 #undef EACH
     return cmocka_run_group_tests(tests, NULL, NULL);
