@@ -19,6 +19,7 @@ enum {
     PAGE = 1000,
     STEP_MS = 10,
     ANSWER_MS = 10000,
+    LIST_MS = ANSWER_MS / 2, /* then a list ends with what it has: its answer must be there in time */
     LOOK_MS = 1000,
     LIST_BYTES = 4 << 20,
     WAITING_MAX = 64 /* of each kind of what takes long; more are refused */
@@ -255,10 +256,10 @@ static void put_dead(struct json_w *w, struct mailbox_operator *op, const struct
     json_obj_end(w);
 }
 
-/* Whoever asked waits so long; after that nobody reads the answer. */
-static bool in_time(const struct mailbox_operator *op)
+/* Whoever asked waits for ANSWER_MS; after that nobody reads the answer. */
+static bool within(const struct mailbox_operator *op, int64_t ms)
 {
-    return clock_mono_ns(op->lane->mb->clock) - op->call->started_ns < ANSWER_MS * INT64_C(1000000);
+    return clock_mono_ns(op->lane->mb->clock) - op->call->started_ns < ms * 1000000;
 }
 
 /* Once for every so many dead letters that were looked at; op->after says where the next begins. True: there is more. */
@@ -301,7 +302,7 @@ static void list(struct mailbox_operator *op, struct rt_task *self, struct rng *
     if (buffer)
         do {
             more = list_some(op, &w, buffer, &left, self, rng);
-        } while (more && left > 0 && op->body.n < LIST_BYTES && in_time(op));
+        } while (more && left > 0 && op->body.n < LIST_BYTES && within(op, LIST_MS));
     if (op->err == ERR_OK) {
         json_arr_end(&w);
         if (more) {
@@ -382,8 +383,6 @@ static bool purge_step(struct mailbox_operator *op, struct rt_task *self, struct
         return true;
     if (op->err == ERR_OK)
         buf_printf(&op->body, "{\"purged\":%u}", op->purged);
-    obs_log(svc_log(op->lane->mb->svc), OBS_INFO, "dlq.purge", OBS_U64("purged", op->purged),
-            OBS_STR("kid", op->kid), OBS_END);
     return false;
 }
 
@@ -475,7 +474,7 @@ static enum err topic_info(struct mailbox_operator *op, struct mailbox_topic_inf
 /* A part of the first of them; true while it is not through. */
 static bool chain_step(struct mailbox_operator *op, struct rt_task *self, struct rng *rng) RT_BLOCKS
 {
-    op->err = in_time(op) ? ERR_OK : ERR_TIMEOUT;
+    op->err = within(op, ANSWER_MS) ? ERR_OK : ERR_TIMEOUT;
     if (op->err == ERR_OK && !op->walk) {
         struct mailbox_topic_info *info = calloc(1, sizeof *info);
         op->err = info ? topic_info(op, info, self, rng) : ERR_NO_MEMORY;
@@ -509,6 +508,9 @@ static void leave_list(struct mailbox_operator **list)
     *list = op->run_next;
     op->run_next = NULL;
     mailbox_chain_end(op);
+    if (op->kind == MAILBOX_OPERATOR_PURGE) /* also one that a drain has cut short */
+        obs_log(svc_log(op->lane->mb->svc), OBS_INFO, "dlq.purge", OBS_U64("purged", op->purged),
+                OBS_STR("kid", op->kid), OBS_END);
     finish(op);
 }
 
