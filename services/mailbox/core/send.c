@@ -165,6 +165,17 @@ static struct mailbox_sent sent_before(struct mailbox_shard *s, uint32_t i)
                                  .ts_ms = mailbox_id_ts_ms(&e->msg_id)};
 }
 
+bool mailbox_shard_sent(struct mailbox_shard *s, struct mailbox_now now, const struct mailbox_digest *d,
+                        struct mailbox_sent *out_sent)
+{
+    s->now = now;
+    uint32_t i = find_key(s, d);
+    if (!i || ENTRY(s, i)->segment == MAILBOX_SEGMENT_PENDING)
+        return false;
+    *out_sent = sent_before(s, i);
+    return true;
+}
+
 enum err mailbox_shard_send(struct mailbox_shard *s, struct mailbox_now now, const struct mailbox_send *in,
                             struct mailbox_sent *out_sent)
 {

@@ -203,6 +203,9 @@ static inline void mailbox_shard_settle_soon(const struct mailbox_shard *s, cons
 /* ERR_BUSY with a refusal; nothing changed then. */
 NODISCARD enum err mailbox_shard_send(struct mailbox_shard *s, struct mailbox_now now,
                                       const struct mailbox_send *in, struct mailbox_sent *out_sent);
+/* Whether a message with this key was accepted and is durable: for when nothing new can be. */
+bool mailbox_shard_sent(struct mailbox_shard *s, struct mailbox_now now, const struct mailbox_digest *d,
+                        struct mailbox_sent *out_sent);
 
 /* ---- RECV: FLUSHED ---- */
 struct mailbox_want {

@@ -91,12 +91,6 @@ static void let_go(struct mailbox_lane *l) RT_BLOCKS
         refuse(j);
     }
     l->operators_end = &l->operators;
-    if (l->unfinished) { /* what of it was sent is found again by its keys */
-        struct mailbox_job *j = l->unfinished;
-        l->unfinished = NULL;
-        j->send_rest = NULL;
-        refuse(j);
-    }
     mailbox_worker__commit(l, mailbox_now(l->mb), true);
     if (l->mb->replica)
         mailbox_worker__refuse_waiting(l, ERR_NOT_OWNER, MAILBOX_WHY_ELSEWHERE);

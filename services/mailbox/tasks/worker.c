@@ -245,13 +245,18 @@ static void look_ahead(const struct mailbox_lane *l, void *const *jobs, size_t n
         }
 }
 
+static struct mailbox_job *job_of(struct mailbox_fair_node *n)
+{
+    return (struct mailbox_job *)((char *)n - offsetof(struct mailbox_job, fair));
+}
+
 static void work_through(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS
 {
     while (!mailbox_shard_group_full(&l->shard)) {
         struct mailbox_fair_node *n = mailbox_fair_take(&l->fair);
         if (!n)
             return;
-        struct mailbox_job *j = (struct mailbox_job *)((char *)n - offsetof(struct mailbox_job, fair));
+        struct mailbox_job *j = job_of(n);
         if (j->kind == MAILBOX_JOB_RECV) {
             mailbox_worker__recv(l, now, j);
             continue;
@@ -306,12 +311,53 @@ static void resume_unfinished(struct mailbox_lane *l, struct mailbox_now now) RT
     mailbox_worker__hold(l, j);
 }
 
+/* A batch whose rest waited for the next group is refused as a whole: the group it was in may be the one that failed. */
 void mailbox_worker__refuse_waiting(struct mailbox_lane *l, enum err e, enum mailbox_why why)
 {
     struct mailbox_fair_node *n;
+    struct mailbox_job *j = l->unfinished;
+    l->unfinished = NULL;
+    if (j) {
+        j->send_rest = NULL;
+        mailbox_worker__refuse(j, e, why);
+    }
     while ((n = mailbox_fair_take(&l->fair)) != NULL)
-        mailbox_worker__refuse((struct mailbox_job *)((char *)n - offsetof(struct mailbox_job, fair)), e,
-                               why);
+        mailbox_worker__refuse(job_of(n), e, why);
+}
+
+static void refuse_items(struct mailbox_lane *l, struct mailbox_now now,
+                         struct mailbox_send_item *it) RT_BLOCKS
+{
+    for (; it; it = it->next) {
+        if (mailbox_shard_sent(&l->shard, now, &it->in.digest, &it->sent)) {
+            check_duplicate(l, it);
+            continue;
+        }
+        it->err = ERR_UNAVAILABLE;
+        it->why = MAILBOX_WHY_DISK_FULL;
+    }
+}
+
+/* The disk is full. What was accepted before is known; of a batch that was cut in two the first part is written. */
+static void refuse_full(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS
+{
+    struct mailbox_fair_node *n;
+    struct mailbox_job *j = l->unfinished;
+    l->unfinished = NULL;
+    if (j) {
+        refuse_items(l, now, j->send_rest);
+        j->send_rest = NULL;
+        mailbox_job_done(j);
+    }
+    while ((n = mailbox_fair_take(&l->fair)) != NULL) {
+        j = job_of(n);
+        if (j->kind != MAILBOX_JOB_SEND) {
+            mailbox_worker__refuse(j, ERR_UNAVAILABLE, MAILBOX_WHY_DISK_FULL);
+            continue;
+        }
+        refuse_items(l, now, j->send);
+        mailbox_job_done(j);
+    }
 }
 
 /* A shard that was found to be another node's: whatever became of it, the same key tells there. */
@@ -515,7 +561,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
             mailbox_worker__operate(l, now, next_operator(l));
         housekeeping(l, now);
     } else if (atomic_load(&l->disk_full)) {
-        mailbox_worker__refuse_waiting(l, ERR_UNAVAILABLE, MAILBOX_WHY_DISK_FULL);
+        refuse_full(l, now);
         while (l->operators)
             mailbox_worker__operate(l, now, next_operator(l));
     }

@@ -34,7 +34,8 @@ static struct store_disk_ops gated_ops;
 static const struct store_disk_ops *plain_ops;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t gate_moved = PTHREAD_COND_INITIALIZER;
-static bool gate_closed, making_stopped;
+static bool gate_closed, making_stopped, no_space;
+static int writes_left = -1; /* of groups, to the gated files, before one fails; -1: none does */
 static struct store_file *gated[GATED_MAX];
 static size_t gated_n;
 
@@ -68,8 +69,11 @@ static enum err pwrite_at_the_gate(struct store_file *f, const void *p, size_t n
         mine = mine || gated[i] == f;
     while (mine && gate_closed)
         pthread_cond_wait(&gate_moved, &gate);
+    bool group = mine && n > 4 && memcmp(p, "RLF1", 4) == 0, fails = group && writes_left == 0;
+    if (group && writes_left > 0)
+        writes_left--;
     pthread_mutex_unlock(&gate);
-    return plain_ops->pwrite(f, p, n, at);
+    return fails ? ERR_IO : plain_ops->pwrite(f, p, n, at);
 }
 
 /* Where a new segment is made. */
@@ -78,8 +82,9 @@ static enum err allocate_at_the_gate(struct store_file *f, uint64_t bytes)
     pthread_mutex_lock(&gate);
     while (making_stopped)
         pthread_cond_wait(&gate_moved, &gate);
+    bool full = no_space;
     pthread_mutex_unlock(&gate);
-    return plain_ops->allocate(f, bytes);
+    return full ? ERR_NO_SPACE : plain_ops->allocate(f, bytes);
 }
 
 static void move_gate(bool closed)
@@ -96,6 +101,48 @@ static void stop_making(bool stopped)
     making_stopped = stopped;
     pthread_cond_broadcast(&gate_moved);
     pthread_mutex_unlock(&gate);
+}
+
+static void fill_disk(bool full)
+{
+    pthread_mutex_lock(&gate);
+    no_space = full;
+    pthread_mutex_unlock(&gate);
+}
+
+static void let_writes(int n)
+{
+    pthread_mutex_lock(&gate);
+    writes_left = n;
+    pthread_mutex_unlock(&gate);
+}
+
+/* ---- the clock of the shards: the real one, and what was added to it; event loops have theirs ---- */
+
+static _Atomic int64_t later_ms;
+
+static int64_t later_mono(void *ctx)
+{
+    (void)ctx;
+    return clock_mono_ns(clock_real()) + atomic_load(&later_ms) * 1000000;
+}
+
+static int64_t later_wall(void *ctx)
+{
+    (void)ctx;
+    return clock_wall_ms(clock_real()) + atomic_load(&later_ms);
+}
+
+static const struct clock later = {later_mono, later_wall, NULL};
+static struct svc_def with_clock;
+
+static enum err open_with_clock(struct svc *s, void **out_state)
+{
+    enum err e = mailbox_svc.hooks.open(s, out_state);
+    struct mailbox *mb = *out_state;
+    if (mb)
+        mb->clock = &later;
+    return e;
 }
 
 /* ---- the service ---- */
@@ -124,6 +171,10 @@ static void rig_open(struct rig *r, bool gated_disk, const char *const *flags, s
 {
     const char *why;
     memset(r, 0, sizeof *r);
+    atomic_store(&later_ms, 0);
+    let_writes(-1);
+    fill_disk(false);
+    move_gate(false);
     assert_int_equal(svc_data_open("unused", true, SVC_DATA_WHOLE, &r->data, &why), ERR_OK);
     if (gated_disk) {
         assert_int_equal(store_disk_memory(0, &r->disk), ERR_OK);
@@ -137,7 +188,9 @@ static void rig_open(struct rig *r, bool gated_disk, const char *const *flags, s
     }
     struct svc_options opt = {
         .data = r->data, .flags = flags, .flag_count = n, .quiet = true, .disk = r->disk};
-    if (svc_open(&mailbox_svc, &opt, &r->s) != ERR_OK || svc_start(r->s) != ERR_OK)
+    with_clock = mailbox_svc;
+    with_clock.hooks.open = open_with_clock;
+    if (svc_open(&with_clock, &opt, &r->s) != ERR_OK || svc_start(r->s) != ERR_OK)
         fail_msg("%s", svc_last_error());
     buf_init(&r->token, 8192);
     assert_int_equal(svc_data_operator_token(r->data, &r->token), ERR_OK);
@@ -691,6 +744,234 @@ static void memory_for_many_shards_is_divided_so_that_none_stays_full(void **sta
     fill_and_empty(flags, sizeof flags / sizeof *flags, INT64_C(16) << 20);
 }
 
+/* ---- groups that fill up ---- */
+
+enum { IN_BATCH = 64, BIG_CHARS = 13000, BATCH_BYTES = IN_BATCH * (BIG_CHARS + 128) + 8192 };
+
+/* Sixty-four messages, six hundred kilobytes: two of them do not fit one group. */
+static void put_batch(struct rig *r, struct raw_conn *c, const char *prefix, size_t chars)
+{
+    char *body = malloc(BATCH_BYTES), *text = malloc(BATCH_BYTES + 8192), *p = body;
+    assert_true(body && text);
+    p += sprintf(p, "{\"messages\":[");
+    for (int i = 0; i < IN_BATCH; i++) {
+        p += sprintf(p, "%s{\"topic\":\"%s\",\"idem_key\":\"%s-%d\",\"payload_b64\":\"", i ? "," : "",
+                     r->topic[0], prefix, i);
+        memset(p, 'A', chars);
+        p += chars;
+        p += sprintf(p, "\"}");
+    }
+    sprintf(p, "]}");
+    request(r, "/v1/send", body, text, BATCH_BYTES + 8192);
+    raw_puts(c, text);
+    free(body);
+    free(text);
+}
+
+static int count_in(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)) != NULL; text++)
+        n++;
+    return n;
+}
+
+/* A send whose write waits at the gate, and two batches behind it, which the worker then takes at once. */
+static void queue_two_batches(struct rig *r, struct raw_conn c[3], int round)
+{
+    struct mailbox *mb = svc_state(r->s);
+    char body[256], text[8192], key[32];
+    for (int i = 0; i < 3; i++)
+        raw_connect(&c[i], (uint16_t)svc_port(r->s));
+    move_gate(true);
+    snprintf(key, sizeof key, "first-%d", round);
+    send_body(r->topic[0], key, body);
+    request(r, "/v1/send", body, text, sizeof text);
+    raw_puts(&c[0], text);
+    AWAIT(atomic_load(&mb->lanes[0].busy_since_ns) != 0);
+    for (unsigned i = 1; i < 3; i++) {
+        snprintf(key, sizeof key, "batch-%d-%u", round, i);
+        put_batch(r, &c[i], key, BIG_CHARS);
+        AWAIT(atomic_load(&mb->lanes[0].jobs) == i + 1);
+    }
+}
+
+/* The rest of a batch that waits for the next group when this one fails is answered like what was in it; nothing is left to wait for. */
+RT_BLOCKS
+static void a_batch_that_a_failed_write_cuts_in_two_is_answered(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2", "uds=", "http.threads=1",
+                                        "request_timeout=5s"};
+    struct rig r;
+    struct raw_conn c[3];
+    struct raw_response a;
+    char why[32];
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    assert_int_equal(try_send(&r, 0, "before", why), 200);
+    queue_two_batches(&r, c, 0);
+    let_writes(1);
+    move_gate(false);
+    for (int i = 0; i < 3; i++) {
+        raw_read(&c[i], false, &a);
+        assert_int_equal(a.status, 200);
+        assert_int_equal(count_in(a.body, "\"safe_mode\""), i ? IN_BATCH : 0);
+        raw_free(&a);
+        raw_close(&c[i]);
+    }
+    let_writes(-1);
+    assert_int_equal(try_send(&r, 0, "after", why), 503);
+    rig_close(&r);
+}
+
+/* With a disk that is full the rest is refused, and what was written of the batch is told as such. */
+RT_BLOCKS
+static void a_batch_that_a_full_disk_cuts_in_two_is_answered_one_by_one(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {
+        "bind=127.0.0.1:0",           "ready_shards=2",    "uds=", "http.threads=1",
+        "storage.segment_bytes=4MiB", "request_timeout=5s"};
+    struct rig r;
+    struct raw_conn c[3];
+    char why[32];
+    int cut = 0;
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    struct mailbox *mb = svc_state(r.s);
+    assert_int_equal(try_send(&r, 0, "before", why), 200);
+    fill_disk(true);
+    for (int round = 0; !cut; round++) {
+        assert_true(round < 20);
+        queue_two_batches(&r, c, round);
+        move_gate(false);
+        for (int i = 0; i < 3; i++) {
+            struct raw_response a;
+            raw_read(&c[i], false, &a);
+            assert_int_equal(a.status, 200);
+            int kept = count_in(a.body, "\"duplicate\":false"), full = count_in(a.body, "\"disk_full\"");
+            assert_int_equal(kept + full, i ? IN_BATCH : 1);
+            cut += kept && full;
+            raw_free(&a);
+            raw_close(&c[i]);
+        }
+    }
+    AWAIT(atomic_load(&mb->lanes[0].jobs) == 0);
+    assert_int_equal(try_send(&r, 0, "before", why), 200); /* it is known: no room is needed for that */
+    assert_int_equal(try_send(&r, 0, "after", why), 503);
+    assert_string_equal(why, "disk_full");
+    fill_disk(false);
+    await_send(&r, 0, 200, "");
+    rig_close(&r);
+}
+
+/* As after a stop of days: the first receive finds more dead letters than a group has room for, and behind them what is fresh. */
+RT_BLOCKS
+static void any_number_of_messages_that_have_waited_too_long_make_way(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2", "uds=", "http.threads=1",
+                                        "retention.ready=1m"};
+    enum { BATCHES = 720 };
+    struct rig r;
+    struct raw_conn c[3];
+    struct raw_response a;
+    char body[256], text[8192], key[32];
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    struct mailbox *mb = svc_state(r.s);
+    struct mailbox_lane *l = &mb->lanes[0];
+    raw_connect(&c[0], (uint16_t)svc_port(r.s));
+    for (int i = 0; i < BATCHES; i++) {
+        snprintf(key, sizeof key, "old-%d", i);
+        put_batch(&r, &c[0], key, 0);
+        raw_read(&c[0], false, &a);
+        assert_int_equal(count_in(a.body, "\"duplicate\":false"), IN_BATCH);
+        raw_free(&a);
+    }
+    raw_close(&c[0]);
+    for (int i = 0; i < 3; i++)
+        raw_connect(&c[i], (uint16_t)svc_port(r.s));
+    move_gate(true);
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(key, sizeof key, "%s-%u", i ? "fresh" : "old", i);
+        send_body(r.topic[0], key, body);
+        if (i == 2)
+            snprintf(body, sizeof body, "{\"topic\":\"%s\"}", r.topic[0]);
+        request(&r, i == 2 ? "/v1/recv" : "/v1/send", body, text, sizeof text);
+        raw_puts(&c[i], text);
+        AWAIT(atomic_load(&l->jobs) == i + 1 && atomic_load(&l->busy_since_ns) != 0);
+    }
+    atomic_fetch_add(&later_ms,
+                     120000); /* the worker stands at the gate: the receive is what it does first */
+    move_gate(false);
+    for (int i = 0; i < 3; i++) {
+        raw_read(&c[i], false, &a);
+        assert_int_equal(a.status, 200);
+        assert_int_equal(count_in(a.body, "\"idem_key\":"), i == 2);
+        assert_int_equal(count_in(a.body, "\"idem_key\":\"fresh-1\""), i == 2);
+        raw_free(&a);
+        raw_close(&c[i]);
+    }
+    AWAIT(atomic_load(&l->count[MAILBOX_DLQ]) == BATCHES * IN_BATCH + 1);
+    rig_close(&r);
+}
+
+/* So many dead letters, by leases that end. */
+static void make_dead(struct rig *r, int batches)
+{
+    struct mailbox_lane *l = &((struct mailbox *)svc_state(r->s))->lanes[0];
+    struct raw_conn c;
+    struct raw_response a;
+    char body[256], text[8192], key[32];
+    raw_connect(&c, (uint16_t)svc_port(r->s));
+    for (int i = 0; i < batches; i++) {
+        snprintf(key, sizeof key, "dead-%d", i);
+        put_batch(r, &c, key, 0);
+        raw_read(&c, false, &a);
+        assert_int_equal(count_in(a.body, "\"duplicate\":false"), IN_BATCH);
+        raw_free(&a);
+    }
+    snprintf(body, sizeof body, "{\"topic\":\"%s\",\"visibility_ms\":50,\"max_messages\":256}",
+             r->topic[0]);
+    request(r, "/v1/recv", body, text, sizeof text);
+    for (int n = 1; n;) {
+        raw_puts(&c, text);
+        raw_read(&c, false, &a);
+        n = count_in(a.body, "\"idem_key\":");
+        raw_free(&a);
+    }
+    raw_close(&c);
+    AWAIT(atomic_load(&l->count[MAILBOX_DLQ]) == (unsigned)batches * IN_BATCH);
+}
+
+/* Few that fit among many that do not: half of the time of whoever asks is over, and the page says where to go on. */
+RT_BLOCKS
+static void a_list_of_dead_letters_that_takes_long_ends_before_its_caller_gives_up(void **state)
+{
+    (void)state;
+    static const char *const flags[] = {"bind=127.0.0.1:0", "ready_shards=2", "uds=",
+                                        "http.threads=1",   "max_attempts=1", "visibility_ms_min=50ms"};
+    struct rig r;
+    struct raw_response a;
+    char text[8192];
+    rig_open(&r, true, flags, sizeof flags / sizeof *flags);
+    make_dead(&r, 130); /* more than are looked at in one go */
+    snprintf(text, sizeof text,
+             "GET /v1/dlq?topic=%s&cause=nack HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer %s\r\n\r\n",
+             r.topic[0], buf_cstr(&r.token));
+    raw_once((uint16_t)svc_port(r.s), text, &a);
+    assert_int_equal(a.status, 200);
+    assert_non_null(strstr(a.body, "\"entries\":[]"));
+    assert_null(strstr(a.body, "\"next\""));
+    raw_free(&a);
+    atomic_fetch_add(&later_ms, 6000); /* as long as it has taken, by the clock of whoever works on it */
+    raw_once((uint16_t)svc_port(r.s), text, &a);
+    assert_int_equal(a.status, 200);
+    assert_non_null(strstr(a.body, "\"entries\":[]"));
+    assert_non_null(strstr(a.body, "\"next\""));
+    raw_free(&a);
+    rig_close(&r);
+}
+
 /* How a round is divided shows in nothing that can be asked for; the workers have it when they have ended. */
 RT_BLOCKS
 static void a_reload_of_fair_quantum_reaches_every_worker(void **state)
@@ -727,6 +1008,10 @@ int main(void)
         cmocka_unit_test(settlements_that_must_be_written_wait_for_the_next_segment),
         cmocka_unit_test(memory_without_files_is_bounded_and_room_comes_back_by_itself),
         cmocka_unit_test(memory_for_many_shards_is_divided_so_that_none_stays_full),
+        cmocka_unit_test(a_batch_that_a_failed_write_cuts_in_two_is_answered),
+        cmocka_unit_test(a_batch_that_a_full_disk_cuts_in_two_is_answered_one_by_one),
+        cmocka_unit_test(any_number_of_messages_that_have_waited_too_long_make_way),
+        cmocka_unit_test(a_list_of_dead_letters_that_takes_long_ends_before_its_caller_gives_up),
         cmocka_unit_test(a_reload_of_fair_quantum_reaches_every_worker),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
