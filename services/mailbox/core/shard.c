@@ -350,7 +350,7 @@ void mailbox_shard__event(struct mailbox_shard *s, enum mailbox_event_kind kind,
     struct str name = mailbox_topic_name(t);
     ev->kind = kind;
     ev->cause = cause;
-    ev->topic_len = (uint8_t)(name.n > 255 ? 255 : name.n);
+    ev->topic_len = (uint16_t)name.n;
     memcpy(ev->topic, name.p, ev->topic_len);
     ev->msg_id = i ? ENTRY(s, i)->msg_id : (struct uuid){{0}};
     ev->attempt = i ? ENTRY(s, i)->attempt : 0;

@@ -60,8 +60,8 @@ enum mailbox_event_kind {
 };
 struct mailbox_event {
     enum mailbox_event_kind kind;
-    uint8_t cause, topic_len;
-    uint16_t attempt;
+    uint8_t cause;
+    uint16_t attempt, topic_len;
     struct uuid msg_id;
     char topic[MAILBOX_TOPIC_MAX];
 };

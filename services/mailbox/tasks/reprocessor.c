@@ -390,7 +390,7 @@ static bool purge_step(struct mailbox_operator *op, struct rt_task *self, struct
 static void set_state(struct mailbox *mb, struct mailbox_operator *op, enum mailbox_run_state state)
 {
     struct mailbox_event ev = {.kind = MAILBOX_EV_REPROCESS_DONE, .msg_id = op->job};
-    ev.topic_len = (uint8_t)(op->topic_len < 255 ? op->topic_len : 255);
+    ev.topic_len = (uint16_t)op->topic_len;
     memcpy(ev.topic, op->topic, ev.topic_len);
     uint16_t shard = op->lane->no;
     uint32_t moved = op->moved, skipped = op->skipped;
