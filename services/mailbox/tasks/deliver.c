@@ -316,6 +316,18 @@ void mailbox_worker__post_batch(struct mailbox_stream *st)
         net_loop_post(st->call->loop, &b->msg);
 }
 
+void mailbox_worker__settle_batch(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_stream *st)
+{
+    if (st->batch)
+        mailbox_worker__commit(l, now, true); /* posts it, or drops it */
+    for (uint32_t i = 0; st->batch && i < st->batch->n; i++) {
+        const struct mailbox_delivery *d = &st->batch->got[i];
+        if (mailbox_shard_release(&l->shard, now, &d->enq.msg_id, d->attempt) != ERR_OK)
+            continue; /* its lease has ended meanwhile */
+    }
+    mailbox_worker__drop_batch(st);
+}
+
 void mailbox_worker__drop_batch(struct mailbox_stream *st)
 {
     struct mailbox_batch *b = st->batch;

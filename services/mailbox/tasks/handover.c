@@ -99,7 +99,7 @@ static void let_go(struct mailbox_lane *l) RT_BLOCKS
     mailbox_worker__end_parked(l, INT64_MAX);
     while (l->streams) {
         struct mailbox_stream *st = l->streams;
-        mailbox_worker__post_batch(st);
+        mailbox_worker__settle_batch(l, mailbox_now(l->mb), st);
         mailbox_worker__unlink_stream(l, st); /* its loop sees the stage and closes it */
     }
 }

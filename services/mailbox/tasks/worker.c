@@ -202,8 +202,8 @@ static void take_job(struct mailbox_lane *l, struct mailbox_now now, struct mail
             mailbox_worker__open_stream(l, j);
         return;
     case MAILBOX_JOB_STREAM_CLOSE:
+        mailbox_worker__settle_batch(l, now, j->stream);
         mailbox_worker__unlink_stream(l, j->stream);
-        mailbox_worker__post_batch(j->stream);
         mailbox_job_done(j);
         return;
     case MAILBOX_JOB_SEND:
@@ -506,6 +506,20 @@ static struct mailbox_job *next_operator(struct mailbox_lane *l)
     return j;
 }
 
+/*
+ * Bytes of its files were found to be wrong. What was taken before is written and answered: a group may be waiting for others to join
+ * it. From then on settling goes on in memory; a start will judge the files.
+ */
+static void stop_writing(struct mailbox_lane *l, struct mailbox_now now) RT_BLOCKS
+{
+    mailbox_worker__commit(l, now, true);
+    if (l->shard.readonly)
+        return; /* that failed, too, and was told */
+    mailbox_shard_failed(&l->shard);
+    atomic_store(&l->readonly, true);
+    mailbox_tell(l->mb, l->no, &(struct mailbox_event){.kind = MAILBOX_EV_SHARD_READONLY});
+}
+
 /* One turn; ERR_CLOSED when there will be no more jobs and everything is answered and written. */
 static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
 {
@@ -537,12 +551,8 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
     adopt_rules(l);
     l->shard.no_room = atomic_load(&l->over_quota) ||
                        mailbox_lane_over_quota(l); /* the rebalancer may look when it is too late */
-    if (atomic_load(&l->damaged) &&
-        !l->shard.readonly) { /* settling goes on in memory; a start will judge the files */
-        mailbox_shard_failed(&l->shard);
-        atomic_store(&l->readonly, true);
-        mailbox_tell(l->mb, l->no, &(struct mailbox_event){.kind = MAILBOX_EV_SHARD_READONLY});
-    }
+    if (atomic_load(&l->damaged) && !l->shard.readonly)
+        stop_writing(l, now);
     if (!mailbox_shard_group_full(&l->shard))
         l->more_ticks = mailbox_shard_tick(&l->shard, now);
     net_loop_cork();

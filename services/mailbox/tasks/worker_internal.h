@@ -21,7 +21,7 @@ static inline void mailbox_worker__refuse(struct mailbox_job *j, enum err e, enu
     mailbox_job_done(j);
 }
 
-/* worker.c, for handover.c */
+/* worker.c, for handover.c and deliver.c */
 void mailbox_worker__commit(struct mailbox_lane *l, struct mailbox_now now, bool last) RT_BLOCKS;
 void mailbox_worker__refuse_waiting(struct mailbox_lane *l, enum err e, enum mailbox_why why);
 
@@ -37,6 +37,9 @@ void mailbox_worker__open_stream(struct mailbox_lane *l, struct mailbox_job *j);
 void mailbox_worker__unlink_stream(struct mailbox_lane *l, struct mailbox_stream *st);
 void mailbox_worker__post_batch(struct mailbox_stream *st);
 void mailbox_worker__drop_batch(struct mailbox_stream *st); /* its leases were never durable */
+/* A stream that ends while its batch waits to be written: it is written and posted now; where there is no room, its messages go back. */
+void mailbox_worker__settle_batch(struct mailbox_lane *l, struct mailbox_now now,
+                                  struct mailbox_stream *st) RT_BLOCKS;
 
 /* operate.c: one operator job */
 void mailbox_worker__operate(struct mailbox_lane *l, struct mailbox_now now, struct mailbox_job *j);

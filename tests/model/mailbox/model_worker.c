@@ -4,7 +4,8 @@
  *
  * A worker that is killed in any step is followed by one that goes on: every job is answered once, what waited is served, what was
  * acknowledged is in the journal, and a key has one message. A drain that meets an ack either refuses it or has written it. A worker
- * that publishes an earlier due is heard by a scanner that is about to sleep past it.
+ * that publishes an earlier due is heard by a scanner that is about to sleep past it. Damage that is found, or a
+ * stream that ends, while a group waits for others to join it makes no answer untrue.
  */
 #include "base/check.h"
 #include "model.h"
@@ -142,6 +143,76 @@ static void a_drain_that_meets_an_ack_has_written_it_or_refused_it(void)
     shop_close();
 }
 
+/* ---- a group that waits for others ---- */
+
+/* As behind a write that answered two. */
+static void expect_another(void)
+{
+    int64_t now_us = os_now_ns() / 1000;
+    shop->lane.gather = (struct mailbox_gather){
+        .expected = 2, .answered = 2, .since_us = now_us, .until_us = now_us + MAILBOX_GATHER_MS * 1000};
+}
+
+static void find_damage(void *arg)
+{
+    (void)arg;
+    atomic_store(&shop->lane.damaged, true);
+}
+
+RT_BLOCKS
+static void what_waits_for_others_when_damage_is_found_is_written_or_refused(void)
+{
+    struct os_thread scrub;
+    shop_open();
+    struct rt_supervisor *sup = supervise("worker", mailbox_worker_run);
+    struct shop_job *sent = shop_send("k");
+    expect_another();
+    start(&scrub, "scrub", find_damage, NULL);
+    CHECK(shop_submit(sent) == ERR_OK);
+    shop_wait(1);
+    os_thread_join(&scrub);
+    rt_supervisor_drain(sup);
+    end(sup);
+    bool accepted = sent->job.err == ERR_OK && sent->send.err == ERR_OK;
+    shop_restart();
+    CHECK(shop->lane.shard.count[MAILBOX_READY] == accepted);
+    model_cover(accepted);
+    shop_close();
+}
+
+static void submit_close(void *arg)
+{
+    CHECK(shop_submit(arg) == ERR_OK);
+}
+
+/* Its loop writes whatever is posted until the worker has let go of it: a token that ends, a drain. */
+RT_BLOCKS
+static void a_stream_that_ends_while_its_message_waits_to_be_written_gets_it_afterwards(void)
+{
+    struct os_thread loop;
+    shop_open();
+    struct rt_supervisor *sup = supervise("worker", mailbox_worker_run);
+    struct shop_job *stream = shop_stream(), *sent = shop_send("k"), *close = shop_stream_close(stream);
+    CHECK(shop_submit(stream) == ERR_OK);
+    shop_wait(1);
+    CHECK(stream->job.err == ERR_OK);
+    expect_another();
+    start(&loop, "loop", submit_close, close);
+    CHECK(shop_submit(sent) == ERR_OK);
+    shop_wait(2);
+    os_thread_join(&loop);
+    rt_supervisor_drain(sup);
+    end(sup);
+    CHECK(sent->job.err == ERR_OK && sent->send.err == ERR_OK && close->job.err == ERR_OK);
+    CHECK(!shop->posted || (shop->posted->n == 1 && shop->posted->got[0].attempt == 1));
+    uint16_t given = shop->posted ? 1 : 0;
+    shop_restart();
+    uint32_t i = mailbox_shard_find(&shop->lane.shard, &sent->send.sent.msg_id);
+    CHECK(i && mailbox_shard_entry(&shop->lane.shard, i)->attempt == given);
+    model_cover(given);
+    shop_close();
+}
+
 /* ---- scan_next ---- */
 
 enum { DUE_US = 120000, LATE_US = 50000 };
@@ -189,6 +260,14 @@ int main(int argc, char **argv)
          .preemptions = 1},
         {.name = "a_drain_that_meets_an_ack_has_written_it_or_refused_it",
          .body = a_drain_that_meets_an_ack_has_written_it_or_refused_it,
+         .preemptions = 1,
+         .covers = 2},
+        {.name = "a_stream_that_ends_while_its_message_waits_to_be_written_gets_it_afterwards",
+         .body = a_stream_that_ends_while_its_message_waits_to_be_written_gets_it_afterwards,
+         .preemptions = 1,
+         .covers = 2},
+        {.name = "what_waits_for_others_when_damage_is_found_is_written_or_refused",
+         .body = what_waits_for_others_when_damage_is_found_is_written_or_refused,
          .preemptions = 1,
          .covers = 2},
         {.name = "a_worker_killed_in_any_step_is_followed_by_one_that_goes_on",

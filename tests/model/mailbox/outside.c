@@ -294,10 +294,13 @@ void net_loop_uncork(void)
 {
 }
 
+/* Of batches for streams, whose calls have no loop. No envelope leaves before its group is written. */
 void net_loop_post(struct net_loop *loop, struct net_msg *m)
 {
-    (void)loop, (void)m;
-    UNREACHABLE();
+    struct mailbox_batch *b = (struct mailbox_batch *)((char *)m - offsetof(struct mailbox_batch, msg));
+    CHECK(loop == NULL && shop->lane.shard.group.n == 0);
+    b->next = shop->posted;
+    shop->posted = b;
 }
 
 /* ---- the shop ---- */
@@ -354,6 +357,15 @@ void shop_close(void)
             free(shop->jobs[i].recv.bodies[k]);
         free(shop->jobs[i].recv.bodies);
         free(shop->jobs[i].recv.got);
+    }
+    while (shop->posted) {
+        struct mailbox_batch *b = shop->posted;
+        shop->posted = b->next;
+        for (uint32_t k = 0; k < b->n; k++)
+            free(b->bodies[k]);
+        free(b->bodies);
+        free(b->got);
+        free(b);
     }
     mailbox_lane_close(&shop->lane);
     mailbox_quotas_fini(&shop->mb.quotas);
@@ -426,10 +438,31 @@ struct shop_job *shop_ack(const struct uuid *id, uint16_t attempt)
     return sj;
 }
 
+struct shop_job *shop_stream(void)
+{
+    struct shop_job *sj = new_job(MAILBOX_JOB_STREAM);
+    sj->stream = (struct mailbox_stream){.call = &sj->call,
+                                         .topic = TOPIC,
+                                         .topic_hash = sj->hash,
+                                         .visibility_us = 5000000,
+                                         .credit = 4,
+                                         .max_bytes = 1 << 20};
+    sj->job.stream = &sj->stream;
+    return sj;
+}
+
+struct shop_job *shop_stream_close(struct shop_job *opened)
+{
+    struct shop_job *sj = new_job(MAILBOX_JOB_STREAM_CLOSE);
+    sj->job.stream = &opened->stream;
+    return sj;
+}
+
 enum err shop_submit(struct shop_job *sj)
 {
     enum mailbox_why why;
-    return mailbox_submit(&sj->job, sj->job.kind == MAILBOX_JOB_ACK, &why);
+    return mailbox_submit(
+        &sj->job, sj->job.kind == MAILBOX_JOB_ACK || sj->job.kind == MAILBOX_JOB_STREAM_CLOSE, &why);
 }
 
 void shop_wait(unsigned n)

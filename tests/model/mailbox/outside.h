@@ -20,6 +20,8 @@ struct shop_job {
     struct mailbox_send_item send;
     struct mailbox_recv recv;
     struct mailbox_settle_item settle;
+    struct mailbox_stream stream;
+    struct mailbox_call call;
 };
 
 struct shop {
@@ -33,6 +35,7 @@ struct shop {
     size_t written;
     bool writing;
     struct os_a32 device;
+    struct mailbox_batch *posted; /* to streams */
 };
 
 extern struct shop *shop;
@@ -44,6 +47,8 @@ void shop_restart(void) RT_BLOCKS; /* the state as the journal tells it */
 struct shop_job *shop_send(const char *key);
 struct shop_job *shop_recv(int64_t wait_ms);
 struct shop_job *shop_ack(const struct uuid *id, uint16_t attempt);
+struct shop_job *shop_stream(void); /* opens one */
+struct shop_job *shop_stream_close(struct shop_job *opened);
 NODISCARD enum err shop_submit(struct shop_job *sj);
 void shop_wait(unsigned n) RT_BLOCKS; /* for so many answers */
 
