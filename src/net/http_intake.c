@@ -133,7 +133,7 @@ static void at_eof(struct net_conn *c)
     }
     for (struct net_req *w = c->pipe_head, *next; w; w = next) {
         next = w->next; /* it may be answered in there */
-        if (w->waits && w->phase == NET_PHASE_HANDLER)
+        if (w->waits && (w->phase == NET_PHASE_HANDLER || w->phase == NET_PHASE_STREAM))
             net_req__left(w);
     }
     c->eof_by_ns = net_conn__now_ns(c) + c->w->limits.write_timeout_ms * NET_MS_NS;

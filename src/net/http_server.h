@@ -158,7 +158,8 @@ struct net_memo *net_req_memo(struct net_req *rq);
  * outcome is open once it has begun. Only inside the handler. */
 void net_req_answer_by(struct net_req *rq, struct deadline by, enum err late);
 /* fn runs once if the client leaves, or the deadline passes, before the answer is complete; for a request that waits (net_req_waits) also
- * when the client has sent its last byte: what is answered then may still reach it. */
+ * when the client has sent its last byte: what is answered then may still reach it. A stream that waits is told the same way, and should
+ * end. */
 void net_req_on_close(struct net_req *rq, void (*fn)(struct net_req *rq, void *arg), void *arg);
 
 /* NET_STREAM_BODY: pieces as they come; the last call has end = true (possibly with no bytes). An answer given before
