@@ -152,7 +152,8 @@ struct rig {
     struct store_disk *disk;
     struct svc *s;
     struct buf token;
-    char topic[2][32]; /* one of each shard */
+    const char *bearer; /* its text; threads share it */
+    char topic[2][32];  /* one of each shard */
 };
 
 static void topic_of(uint16_t shard, char out[32])
@@ -194,6 +195,7 @@ static void rig_open(struct rig *r, bool gated_disk, const char *const *flags, s
         fail_msg("%s", svc_last_error());
     buf_init(&r->token, 8192);
     assert_int_equal(svc_data_operator_token(r->data, &r->token), ERR_OK);
+    r->bearer = buf_cstr(&r->token);
     topic_of(0, r->topic[0]);
     topic_of(1, r->topic[1]);
 }
@@ -220,7 +222,7 @@ static void request(struct rig *r, const char *path, const char *body, char *out
     int n =
         snprintf(out, cap,
                  "POST %s HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer %s\r\nContent-Length: %zu\r\n\r\n%s",
-                 path, buf_cstr(&r->token), strlen(body), body);
+                 path, r->bearer, strlen(body), body);
     assert_true(n > 0 && (size_t)n < cap);
 }
 
@@ -269,7 +271,7 @@ static void list_topics_without_the_first(struct rig *r)
     char text[8192];
     struct raw_response a;
     snprintf(text, sizeof text, "GET /v1/topics HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer %s\r\n\r\n",
-             buf_cstr(&r->token));
+             r->bearer);
     raw_once((uint16_t)svc_port(r->s), text, &a);
     assert_int_equal(a.status, 200);
     assert_non_null(strstr(a.body, r->topic[1]));
@@ -957,7 +959,7 @@ static void a_list_of_dead_letters_that_takes_long_ends_before_its_caller_gives_
     make_dead(&r, 130); /* more than are looked at in one go */
     snprintf(text, sizeof text,
              "GET /v1/dlq?topic=%s&cause=nack HTTP/1.1\r\nHost: t\r\nAuthorization: Bearer %s\r\n\r\n",
-             r.topic[0], buf_cstr(&r.token));
+             r.topic[0], r.bearer);
     raw_once((uint16_t)svc_port(r.s), text, &a);
     assert_int_equal(a.status, 200);
     assert_non_null(strstr(a.body, "\"entries\":[]"));
