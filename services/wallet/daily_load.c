@@ -3,13 +3,15 @@
  * makes us add up the day from the ledger: find the first group of the day (binary search over /v1/roots), then every
  * entry since (pages of /v1/entries). What an account spent then counts against every daily limit on it: never too little.
  *
- * The day is the wall clock's, which may be set back to one that was over: by then its counters are swept, or count for the
- * day that was not yet. So it is added up again, from the ledger, which has the date of each entry.
+ * The day is the wall clock's, which may be set back to one that was over, and come again to one that had begun: by then its
+ * counters are swept, or count for the other day. So a day that anything may be dated already is added up again, from the
+ * ledger, which has the date of each entry.
  *
  * One load at a time; it runs on the ledger client's callbacks and outlives no call (wallet.calls counts them).
  */
 #include <stdlib.h>
 
+#include "base/check.h"
 #include "services/wallet/wallet.h"
 
 enum { UNLOADED = 0, LOADING = 1, LOADED = 2, PAGE = 1000, DAY_MS = 86400000, SLEW_MS = DAY_MS / 60 };
@@ -17,6 +19,7 @@ enum { UNLOADED = 0, LOADING = 1, LOADED = 2, PAGE = 1000, DAY_MS = 86400000, SL
 struct load {
     struct wallet *w;
     int64_t day, sent_ns, since_ms; /* since: ledger time from which entries of the day may be */
+    int64_t dated;                  /* the last day of any that was read */
     uint64_t low, high, head;       /* search: the answer lies in [low, high] */
     uint64_t from;
 };
@@ -39,17 +42,54 @@ enum err wallet_daily_before(struct wallet *w, bool issue, struct str account, s
     return lost ? ERR_BUSY : ERR_OK;
 }
 
+static int64_t today(const struct wallet *w)
+{
+    return clock_wall_ms(svc_clock(w->svc)) / DAY_MS;
+}
+
+static int64_t latest(const struct wallet *w)
+{
+    return (int64_t)os_a64_load(&w->daily_latest, memory_order_relaxed);
+}
+
+/* An entry has our date and the ledger's: where those differ, the day begins earlier there. */
+static int64_t ledger_behind_ms(const struct wallet *w)
+{
+    uint64_t ledger_ms = wallet_ledger_now_ms(w);
+    int64_t behind = clock_wall_ms(svc_clock(w->svc)) - (int64_t)ledger_ms;
+    return ledger_ms && behind > 0 ? behind : 0;
+}
+
+/* Waiters' lock held. A load that is under way ends as none. */
+static void add_up_afresh(struct wallet *w)
+{
+    w->daily_afresh = true;
+    if (os_a32_load(&w->daily_loaded, memory_order_acquire) == LOADED)
+        os_a32_store(&w->daily_loaded, UNLOADED, memory_order_release);
+}
+
+void wallet_daily_again(struct wallet *w)
+{
+    rt_lock_take(&w->daily_waiters_lock);
+    add_up_afresh(w);
+    rt_lock_release(&w->daily_waiters_lock);
+}
+
 void wallet_daily_saw(struct wallet *w, int64_t day)
 {
-    if ((int64_t)os_a64_load(&w->daily_latest, memory_order_relaxed) == day)
+    if (latest(w) == day)
         return;
+    int64_t behind = ledger_behind_ms(w);
     rt_lock_take(&w->daily_waiters_lock);
-    bool back = day < (int64_t)os_a64_load(&w->daily_latest, memory_order_relaxed);
-    os_a64_store(&w->daily_latest, (uint64_t)day, memory_order_relaxed);
-    if (back) {
-        w->daily_afresh = true; /* a load that is under way ends as none */
-        if (os_a32_load(&w->daily_loaded, memory_order_acquire) == LOADED)
-            os_a32_store(&w->daily_loaded, UNLOADED, memory_order_release);
+    day = today(w); /* who looked before midnight and comes after it did not see the clock go back */
+    if (day != latest(w)) {
+        os_a64_store(&w->daily_latest, (uint64_t)day, memory_order_relaxed);
+        if (behind > w->daily_behind_ms)
+            w->daily_behind_ms = behind;
+        if (day > w->daily_dated)
+            w->daily_dated = day;
+        else
+            add_up_afresh(w);
     }
     rt_lock_release(&w->daily_waiters_lock);
 }
@@ -58,7 +98,9 @@ static void load_end(struct load *l, uint32_t state)
 {
     struct wallet *w = l->w;
     rt_lock_take(&w->daily_waiters_lock);
-    if (w->daily_afresh)
+    if (l->dated > w->daily_dated)
+        w->daily_dated = l->dated;
+    if (w->daily_afresh || (latest(w) != l->day && latest(w) <= l->dated))
         state = UNLOADED;
     w->daily_day = l->day;
     w->daily_from = l->from; /* 0: nothing is counted yet */
@@ -129,21 +171,27 @@ bool wallet_daily_await(struct wallet *w, struct wallet_patient *p, struct deadl
     return loading;
 }
 
-static void count(struct wallet *w, const struct ledger_entry *e, int64_t day)
+static void count(struct load *l, const struct ledger_entry *e)
 {
     bool issue = e->kind == LEDGER_MINT;
+    int64_t dated = (int64_t)(e->ts_ms / DAY_MS);
     if (!issue && e->kind != LEDGER_TRANSFER && e->kind != LEDGER_BURN && e->kind != LEDGER_HOLD)
         return;
-    if ((int64_t)(e->ts_ms / DAY_MS) != day)
+    if (dated > l->dated)
+        l->dated = dated;
+    if (dated != l->day)
         return;
     struct key128 name = name_of(issue, e->account, e->asset);
-    struct wallet_stripe *s = &w->daily[name.lo % WALLET_DAILY_STRIPES];
+    struct wallet_stripe *s = &l->w->daily[name.lo % WALLET_DAILY_STRIPES];
+    struct money amount = e->amount, room;
     rt_lock_take(&s->lock);
-    enum err err = wallet_daily_reserve(&s->daily, name, day, MONEY_MAX, MONEY_ZERO, e->amount);
-    if (err == ERR_OK)
-        wallet_daily_use(&s->daily, name, day, e->amount);
-    if (err == ERR_BUSY)
-        s->full_on = day;
+    CHECK(money_sub(MONEY_MAX, wallet_daily_used(&s->daily, name, l->day), &room) == ERR_OK);
+    if (money_cmp(amount, room) > 0)
+        amount = room; /* the same money, round and round: more than any limit */
+    if (wallet_daily_reserve(&s->daily, name, l->day, MONEY_MAX, MONEY_ZERO, amount) == ERR_OK)
+        wallet_daily_use(&s->daily, name, l->day, amount);
+    else
+        s->full_on = l->day;
     rt_lock_release(&s->lock);
 }
 
@@ -159,7 +207,7 @@ static void on_entries(void *ctx, const struct ledger_entries_reply *r)
         load_end(l, UNLOADED);
     else {
         for (size_t i = 0; i < r->n_entries && r->entries[i].seq <= l->head; i++)
-            count(w, &r->entries[i].entry, l->day);
+            count(l, &r->entries[i].entry);
         if (!r->next || r->next > l->head)
             load_end(l, LOADED);
         else {
@@ -229,12 +277,11 @@ static void forget_used(struct wallet *w, int64_t day)
     }
 }
 
-/* An entry has our date and the ledger's: where those differ, the day begins earlier there. Ledger time goes towards its wall clock
- * by a sixtieth, so the difference was larger in the morning. */
-static int64_t day_began(const struct wallet *w, int64_t day)
+/* In ledger time, which goes towards its wall clock by a sixtieth: the difference was larger in the morning. What was dated while our
+ * clock was ahead stays where it is after the clock was set back. */
+static int64_t day_began(int64_t day, int64_t behind, int64_t behind_once)
 {
-    int64_t behind = clock_wall_ms(svc_clock(w->svc)) - (int64_t)wallet_ledger_now_ms(w);
-    return day * DAY_MS - SLEW_MS - (behind > 0 ? behind : 0);
+    return day * DAY_MS - SLEW_MS - (behind > behind_once ? behind : behind_once);
 }
 
 bool wallet_daily_ready(struct wallet *w, int64_t day)
@@ -251,9 +298,10 @@ bool wallet_daily_ready(struct wallet *w, int64_t day)
         return false;
     }
     l->w = w;
-    l->day = day;
     rt_lock_take(&w->daily_waiters_lock);
+    l->day = latest(w);
     bool afresh = w->daily_afresh;
+    int64_t behind_once = w->daily_behind_ms;
     w->daily_afresh = false;
     rt_lock_release(&w->daily_waiters_lock);
     if (!afresh && w->daily_from && w->daily_day == l->day) {
@@ -261,10 +309,10 @@ bool wallet_daily_ready(struct wallet *w, int64_t day)
         l->head = w->daily_head;
         next_page(l);
     } else {
-        forget_used(w, day);
+        forget_used(w, l->day);
         uint64_t acked = atomic_load(&w->acked_seq), head = atomic_load(&w->head_seq);
         l->head = l->high = head > acked ? head : acked;
-        l->since_ms = day_began(w, day);
+        l->since_ms = day_began(l->day, ledger_behind_ms(w), behind_once);
         search(l);
     }
     return os_a32_load(&w->daily_loaded, memory_order_acquire) == LOADED;

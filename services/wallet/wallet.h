@@ -164,8 +164,10 @@ struct wallet {
     struct wallet_flights flights[WALLET_FLIGHT_STRIPES];
     struct wallet_stripe daily[WALLET_DAILY_STRIPES];
     struct os_a32 daily_loaded; /* release by who loaded; acquire by who asks */
-    struct os_a64 daily_latest; /* the last day anybody saw; stored with the waiters' lock */
-    bool daily_afresh;          /* waiters' lock: the wall clock went back to a day that was over */
+    struct os_a64 daily_latest; /* the day the wall clock says; stored with the waiters' lock */
+    int64_t daily_dated;        /* waiters' lock: the last day that anything may be dated */
+    int64_t daily_behind_ms;    /* waiters' lock: how far the ledger's time has been behind our clock */
+    bool daily_afresh;          /* waiters' lock: the wall clock came to a day that it was on before */
     int64_t
         daily_day; /* the loader's: a load that broke off goes on where it was, or it would count twice */
     uint64_t daily_from, daily_head;
@@ -286,8 +288,10 @@ struct wallet_patient {
         struct wallet_patient *p); /* loaded: false when its time ran out or the ledger did not say */
 };
 
-/* The wall clock says it is this day. After one that went back the day is added up again. */
+/* The wall clock said it is this day. A day that it was on before is added up again. */
 void wallet_daily_saw(struct wallet *w, int64_t day);
+/* The day is added up again, whatever it is known. */
+void wallet_daily_again(struct wallet *w);
 /* Whether it is known what was spent on this day before this process began; asks the ledger when it is not. */
 bool wallet_daily_ready(struct wallet *w, int64_t day);
 /* Waits for that. False: it is known by now, or nobody is asking; go will not run. On the request's loop. */

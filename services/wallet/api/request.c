@@ -262,6 +262,18 @@ static enum err refuse_limit(struct wallet_post *p, const char *limit, struct mo
     return ERR_LIMIT_EXCEEDED;
 }
 
+static void refuse_unsettled(struct wallet_post *p)
+{
+    wallet_refuse_busy(p->w, p->rq, p->simulated ? WALLET_EP_SIMULATE : (unsigned)p->op.kind, "unsettled");
+}
+
+static void date(struct wallet_post *p)
+{
+    p->now_ms = clock_wall_ms(svc_clock(p->w->svc));
+    p->day = p->now_ms / 86400000;
+}
+
+/* ERR_BEHIND: the day was over; nothing is answered yet. */
 static enum err reserve(struct wallet_post *p, struct bytes name, struct money limit, const char *which)
 {
     struct wallet *w = p->w;
@@ -284,8 +296,8 @@ static enum err reserve(struct wallet_post *p, struct bytes name, struct money l
         p->daily[p->n_daily++] = (struct wallet_reservation){key, stripe};
     if (e == ERR_LIMIT_EXCEEDED)
         return refuse_limit(p, which, limit);
-    if (e != ERR_OK)
-        wallet_refuse_busy(w, p->rq, p->simulated ? WALLET_EP_SIMULATE : (unsigned)p->op.kind, "unsettled");
+    if (e == ERR_BUSY)
+        refuse_unsettled(p);
     return e;
 }
 
@@ -336,7 +348,7 @@ static enum err fixed_limits(struct wallet_post *p, struct wallet_rule *out_rule
     return ERR_OK;
 }
 
-static enum err reserve_all(struct wallet_post *p, const struct wallet_rule *rule)
+static enum err reserve_each(struct wallet_post *p, const struct wallet_rule *rule)
 {
     struct auth_daily daily;
     enum err e = ERR_OK;
@@ -349,6 +361,21 @@ static enum err reserve_all(struct wallet_post *p, const struct wallet_rule *rul
     if (e != ERR_OK) {
         wallet_reservations_back(p->w, p->daily, p->n_daily, p->day, wallet_post_amount(p), false);
         p->n_daily = 0;
+    }
+    return e;
+}
+
+/* Midnight may pass between our look at the clock and the counter: then it is of the new day. */
+static enum err reserve_all(struct wallet_post *p, const struct wallet_rule *rule)
+{
+    enum err e = reserve_each(p, rule);
+    if (e == ERR_BEHIND) {
+        date(p);
+        e = reserve_each(p, rule);
+    }
+    if (e == ERR_BEHIND) { /* somebody took it to a day that our clock has not reached */
+        wallet_daily_again(p->w);
+        refuse_unsettled(p);
     }
     return e;
 }
@@ -380,8 +407,7 @@ enum wallet_limits wallet_post_limits(struct wallet_post *p)
 {
     struct wallet_rule rule;
     struct auth_daily daily;
-    p->now_ms = clock_wall_ms(svc_clock(p->w->svc));
-    p->day = p->now_ms / 86400000;
+    date(p);
     if (fixed_limits(p, &rule) != ERR_OK)
         return WALLET_LIMITS_REFUSED;
     if (p->settles_hold || (!rule.has_daily && !auth_cap_daily(p->cap, 0, &daily)))

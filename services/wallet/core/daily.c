@@ -40,7 +40,7 @@ static bool useless(struct key128 key, void *value, void *arg)
     struct sweep *s = arg;
     struct wallet_counter *c = value;
     (void)key;
-    if (!money_is_zero(c->reserved) || (c->day == s->today && !money_is_zero(c->used)))
+    if (!money_is_zero(c->reserved) || (c->day >= s->today && !money_is_zero(c->used)))
         return false;
     pool_put(&s->d->pool, c);
     return true;
@@ -96,6 +96,8 @@ enum err wallet_daily_reserve(struct wallet_daily *d, struct key128 name, int64_
     struct wallet_counter *c = counter(d, name, day);
     if (!c)
         return ERR_BUSY;
+    if (day < c->day)
+        return ERR_BEHIND;
     if (money_add(c->used, c->reserved, &sum) != ERR_OK || money_add(sum, before, &sum) != ERR_OK ||
         money_add(sum, amount, &sum) != ERR_OK || money_cmp(sum, limit) > 0)
         return ERR_LIMIT_EXCEEDED;

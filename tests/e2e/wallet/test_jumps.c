@@ -270,7 +270,50 @@ a_daily_allowance_is_not_had_twice_when_the_clock_goes_over_midnight_and_back(vo
     jump(HOUR_MS);
     jump(-HOUR_MS);
     pays_today(token, "d7", 1, 4, false);
-    assert_int_equal((uint64_t)mem_ledger_available(rig.ledger, "acct:shop", "ron").units, 170);
+    jump(HOUR_MS); /* and the next day has begun before */
+    pays_today(token, "d8", 31, 4, false);
+    pays_today(token, "d9", 30, 4, true);
+    assert_int_equal((uint64_t)mem_ledger_available(rig.ledger, "acct:shop", "ron").units, 200);
+}
+
+/* The next day comes of itself, after it was there for a while because the clock was wrong: its first payments are from before. */
+RT_UNCHECKED static void a_day_that_the_clock_was_on_too_early_is_not_had_twice(void **state)
+{
+    static const char *const caveats[] = {"daily <= 100"};
+    char token[4096];
+    (void)state;
+    rig_narrow(&rig, caveats, 1, token);
+    jump_to_midnight(-HOUR_MS * 11 / 12);
+    ledger_jumps(clock_wall_ms(&rig.clock.clock) - clock_wall_ms(&steady.clock));
+    pays_today(token, "d1", 60, 1, true);
+    jump(HOUR_MS);
+    pays_today(token, "d2", 70, 2, true);
+    jump(-HOUR_MS);
+    pays_today(token, "d3", 41, 3, false);
+    jump(HOUR_MS);
+    ledger_jumps(HOUR_MS);
+    pays_today(token, "d4", 31, 3, false);
+    pays_today(token, "d5", 30, 3, true);
+}
+
+/* The same, and whoever counted is gone. */
+RT_UNCHECKED static void a_day_that_the_clock_was_on_before_a_restart_is_not_had_twice(void **state)
+{
+    static const char *const caveats[] = {"daily <= 100"}, *const flags[] = {"http.threads=1"};
+    char token[4096];
+    (void)state;
+    jump_to_midnight(-HOUR_MS / 4);
+    ledger_jumps(clock_wall_ms(&rig.clock.clock) - clock_wall_ms(&steady.clock));
+    rig_narrow(&rig, caveats, 1, token);
+    pays_today(token, "d1", 60, 1, true);
+    jump(HOUR_MS);
+    pays_today(token, "d2", 70, 2, true);
+    jump(-HOUR_MS);
+    wallet_rig_restart(&rig, flags, 1);
+    pays_today(token, "d3", 41, 3, false);
+    jump(HOUR_MS);
+    pays_today(token, "d4", 31, 3, false);
+    pays_today(token, "d5", 30, 3, true);
 }
 
 /* The janitor throws away what was counted for a day that is over, whether or not anybody paid on the next. */
@@ -365,6 +408,8 @@ int main(void)
         T(a_balance_is_as_old_as_it_is),
         T(when_the_ledgers_clock_jumps_too_payments_go_on),
         T(a_daily_allowance_is_not_had_twice_when_the_clock_goes_over_midnight_and_back),
+        T(a_day_that_the_clock_was_on_too_early_is_not_had_twice),
+        T(a_day_that_the_clock_was_on_before_a_restart_is_not_had_twice),
         T(a_day_whose_counters_were_swept_is_added_up_again),
         T(what_was_spent_counts_after_a_restart_though_the_ledger_is_behind),
         T(a_day_with_more_accounts_than_counters_gives_nobody_more),

@@ -481,6 +481,27 @@ static void allowances_neither_leak_nor_overflow(void **state)
     wallet_daily_fini(&d);
 }
 
+/* Two threads around midnight: one has looked at the clock before, the other after. */
+static void what_comes_late_from_yesterday_is_not_held_against_today(void **state)
+{
+    struct wallet_daily d;
+    struct key128 name = wallet_daily_name(bytes_of("n", 1), STR("acct"), STR("ron")),
+                  other = wallet_daily_name(bytes_of("o", 1), STR("acct"), STR("ron"));
+    const struct money all = money_from_u64(100), one = money_from_u64(1);
+    (void)state;
+    assert_int_equal(wallet_daily_init(&d, 1), ERR_OK);
+    assert_int_equal(wallet_daily_reserve(&d, name, 1, all, MONEY_ZERO, all), ERR_OK);
+    wallet_daily_use(&d, name, 1, all);
+    assert_int_equal(wallet_daily_reserve(&d, name, 1, all, MONEY_ZERO, one), ERR_LIMIT_EXCEEDED);
+    assert_int_equal(wallet_daily_reserve(&d, name, 2, all, MONEY_ZERO, all), ERR_OK);
+    wallet_daily_use(&d, name, 2, all);
+    assert_int_equal(wallet_daily_reserve(&d, name, 1, MONEY_MAX, MONEY_ZERO, one), ERR_BEHIND);
+    /* Nor does it make room among what is of today. */
+    assert_int_equal(wallet_daily_reserve(&d, other, 1, all, MONEY_ZERO, one), ERR_BUSY);
+    assert_int_equal(wallet_daily_reserve(&d, name, 2, all, MONEY_ZERO, one), ERR_LIMIT_EXCEEDED);
+    wallet_daily_fini(&d);
+}
+
 /* ---- small tables ---- */
 
 static void every_reason_of_the_ledger_has_one_meaning(void **state)
@@ -611,6 +632,7 @@ int main(void)
         cmocka_unit_test(i1_a_key_has_one_owner_and_one_receipt_whatever_is_evicted),
         cmocka_unit_test(i9_a_cached_balance_is_never_older_than_it_says),
         cmocka_unit_test(allowances_neither_leak_nor_overflow),
+        cmocka_unit_test(what_comes_late_from_yesterday_is_not_held_against_today),
         cmocka_unit_test(every_reason_of_the_ledger_has_one_meaning),
         cmocka_unit_test(the_first_limit_that_matches_counts),
         cmocka_unit_test(two_roots_for_one_size_are_noticed),
