@@ -51,7 +51,7 @@ struct ledger_settings {
     uint64_t max_body_bytes;
     _Atomic uint64_t max_inflight_bytes;
     uint32_t max_jobs;
-    uint32_t max_subscribers;
+    _Atomic uint32_t max_subscribers;
     _Atomic int64_t request_ms, commit_wait_ms;
     uint32_t commit_max_entries, commit_max_bytes;
     bool direct_io;

@@ -490,6 +490,7 @@ static void service_reloaded(struct svc *svc, void *state) RT_BLOCKS
     limits_from(cfg, &s->l->set.limits);
     s->l->set.max_entries = set.max_entries;
     s->l->set.max_inflight_bytes = set.max_inflight_bytes;
+    s->l->set.max_subscribers = set.max_subscribers;
     s->l->set.request_ms = set.request_ms;
     s->l->set.commit_wait_ms = set.commit_wait_ms;
     s->l->set.public_roots = set.public_roots;
