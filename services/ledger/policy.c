@@ -15,7 +15,13 @@ struct ledger_policy {
     uint64_t version;
     bool has_kinds, has_assets;
     struct json_list kinds, assets, frozen; /* of struct str */
+    struct str limits, reward_policies;     /* other services' */
     unsigned kind_bits;
+};
+
+struct asset_row {
+    struct str name;
+    uint64_t decimals; /* for people */
 };
 
 enum { POLICY_ARENA = 16 << 20 };
@@ -29,7 +35,10 @@ static bool is_pattern(struct str s)
     return ledger_account_ok(s);
 }
 
-static const struct json_field asset_fields[] = {JSON_END}; /* their decimals are for people */
+static const struct json_field asset_fields[] = {
+    JSON_DEF(struct asset_row, decimals, JSON_KIND_U64, .max = 18),
+    JSON_END,
+};
 
 #define POLICY_FIELDS(...)                                                                                 \
     {                                                                                                      \
@@ -38,10 +47,11 @@ static const struct json_field asset_fields[] = {JSON_END}; /* their decimals ar
             JSON_OPT(struct ledger_policy, assets, __VA_ARGS__, .max = 65535, .check = ledger_asset_ok),   \
             JSON_DEF(struct ledger_policy, frozen, JSON_KIND_STR_LIST, .max = 100000,                      \
                      .check = is_pattern),                                                                 \
-            JSON_END,                                                                                      \
+            JSON_DEF(struct ledger_policy, limits, JSON_KIND_RAW),                                         \
+            JSON_DEF(struct ledger_policy, reward_policies, JSON_KIND_RAW), JSON_END,                      \
     }
 static const struct json_field fields[] =
-    POLICY_FIELDS(JSON_KIND_OBJ_MAP, .fields = asset_fields, .item_bytes = sizeof(struct str));
+    POLICY_FIELDS(JSON_KIND_OBJ_MAP, .fields = asset_fields, .item_bytes = sizeof(struct asset_row));
 static const struct json_field fields_listed[] = POLICY_FIELDS(JSON_KIND_STR_LIST);
 
 static struct ledger_policy *policy_new(void)
@@ -59,15 +69,28 @@ struct ledger_policy *ledger_policy_default(void)
     return p;
 }
 
+/* From rows to names, in their place. */
+static void names_alone(struct json_list *assets)
+{
+    const struct asset_row *rows = assets->items;
+    struct str *names = assets->items;
+    for (size_t i = 0; i < assets->n; i++) {
+        struct str name = rows[i].name;
+        names[i] = name;
+    }
+}
+
 enum err ledger_policy_parse(struct bytes json, struct ledger_policy **out, char why[200])
 {
     struct ledger_policy *p = policy_new();
     struct json_error at;
-    enum err err = json_read_dto_lax(json, fields, p, &p->arena, &at);
-    if (err != ERR_OK && strcmp(at.path, "assets") == 0) {
+    enum err err = json_read_dto(json, fields, p, &p->arena, &at);
+    if (err == ERR_OK) {
+        names_alone(&p->assets);
+    } else if (strcmp(at.path, "assets") == 0) {
         ledger_policy_free(p);
         p = policy_new();
-        err = json_read_dto_lax(json, fields_listed, p, &p->arena, &at);
+        err = json_read_dto(json, fields_listed, p, &p->arena, &at);
     }
     if (err != ERR_OK) {
         snprintf(why, 200, "%s: %s", at.path, json_reason_name(at.reason));

@@ -4,7 +4,8 @@
  *   {"version":1,"kinds":["mint",…],"assets":{"ron":{"decimals":2}},"frozen":["acct:x","acct:bad-*"]}
  *
  * Absent members allow everything, except that `reverse` must be named in kinds. Without a file everything but reverse is
- * allowed. Other members are other services'. Assets may be a list of names.
+ * allowed. Assets may be a list of names. `limits` and `reward_policies` are other services'; a member that is nobody's is refused: a
+ * misspelt `frozen` would freeze nobody.
  *
  * Threads     Loaded policies are immutable; readers see either the old or the new one.
  */

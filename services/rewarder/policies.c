@@ -1,6 +1,7 @@
 #include "services/rewarder/policies.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/check.h"
@@ -34,6 +35,7 @@ void rewarder_policies_init(struct rewarder_policies *p)
     rt_lock_init(&p->lock, "cfg_snapshot", 1);
     p->n = 0;
     p->assets = NULL;
+    p->nobodys[0] = '\0';
 }
 
 void rewarder_policies_fini(struct rewarder_policies *p)
@@ -88,8 +90,24 @@ static bool has_asset(const json_t *assets, const char *name)
     return found;
 }
 
+/* The first member that nobody reads, or NULL. Misspelt, our own would leave us with the built-in policy. */
+static const char *nobodys(json_t *root)
+{
+    static const char *const known[] = {"version", "assets", "frozen",
+                                        "kinds",   "limits", "reward_policies"};
+    for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at)) {
+        bool is = false;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            is = is || !strcmp(json_object_iter_key(at), known[i]);
+        if (!is)
+            return json_object_iter_key(at);
+    }
+    return NULL;
+}
+
 /* The shared policy file is an object; other services read other members of it. */
-static enum err read_file(struct bytes text, struct fresh *f, const char **out_member)
+static enum err read_file(struct bytes text, struct fresh *f, char nobody[REWARDER_MEMBER_CHARS],
+                          const char **out_member)
 {
     json_error_t why;
     json_t *root = json_loadb((const char *)text.p, text.n, JSON_REJECT_DUPLICATES, &why);
@@ -97,6 +115,12 @@ static enum err read_file(struct bytes text, struct fresh *f, const char **out_m
     enum err e = json_is_object(root) && (!array || json_is_array(array)) ? ERR_OK : ERR_BAD_POLICY;
     f->assets = json_incref(json_object_get(root, "assets"));
     *out_member = "reward_policies";
+    const char *stranger = e == ERR_OK ? nobodys(root) : NULL;
+    if (stranger) {
+        snprintf(nobody, REWARDER_MEMBER_CHARS, "%s", stranger);
+        *out_member = nobody;
+        e = ERR_BAD_POLICY;
+    }
     for (size_t i = 0; e == ERR_OK && i < json_array_size(array); i++) {
         struct rewarder_policy *p;
         char *one = json_dumps(json_array_get(array, i), JSON_COMPACT | JSON_ENCODE_ANY);
@@ -122,7 +146,7 @@ enum err rewarder_policies_load(struct rewarder_policies *p, struct bytes text, 
     struct fresh fresh = {.n = 0}, old = {.n = 0};
     enum err e;
     if (text.p) {
-        e = read_file(text, &fresh, out_member);
+        e = read_file(text, &fresh, p->nobodys, out_member);
     } else {
         struct rewarder_policy *builtin = rewarder_policy_create_default();
         e = builtin ? add(&fresh, builtin, out_member) : ERR_NO_MEMORY;

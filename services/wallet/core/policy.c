@@ -20,6 +20,7 @@ struct wallet_policy {
     struct arena arena;
     uint64_t version;
     struct json_list assets, frozen, limits;
+    struct str kinds, reward_policies; /* other services' */
     bool has_assets, has_frozen, has_limits, has_version;
 };
 
@@ -60,6 +61,8 @@ static const struct json_field policy_fields[] = {
     JSON_OPT(struct wallet_policy, frozen, JSON_KIND_STR_LIST, .max = 65536, .check = is_pattern),
     JSON_OPT(struct wallet_policy, limits, JSON_KIND_OBJ_LIST, .fields = limit_fields,
              .item_bytes = sizeof(struct limit_row), .max = 4096),
+    JSON_DEF(struct wallet_policy, kinds, JSON_KIND_RAW),
+    JSON_DEF(struct wallet_policy, reward_policies, JSON_KIND_RAW),
     JSON_END,
 };
 
@@ -97,7 +100,7 @@ enum err wallet_policy_read(struct bytes json, struct wallet_policy **out, struc
     struct wallet_policy *p = policy_new();
     if (!p)
         return ERR_NO_MEMORY;
-    enum err e = json_read_dto_lax(json, policy_fields, p, &p->arena, out_err);
+    enum err e = json_read_dto(json, policy_fields, p, &p->arena, out_err);
     if (e == ERR_OK && !p->has_assets && !default_asset(p))
         e = ERR_NO_MEMORY;
     if (e != ERR_OK) {

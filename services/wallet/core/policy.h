@@ -7,7 +7,8 @@
  *      "limits":[{"account":"acct:shop-*","asset":"ron","ops":["transfer","hold"],"max_amount":"5000","daily":"100000"}]}
  *
  * The first limit that matches counts; `*` matches everything, a trailing `*` any rest. Members of other services in
- * the same file are skipped. Without a file there is one asset, ron.
+ * the same file are skipped; one that is nobody's is refused, here and in a row: a misspelt limit would be none. Without a
+ * file there is one asset, ron.
  *
  * Ownership   A policy owns its memory and is immutable once read.
  * Threads     Pure.

@@ -558,6 +558,31 @@ static void the_first_limit_that_matches_counts(void **state)
     assert_string_equal(why.path, "limits[0].account");
 }
 
+static void a_misspelt_limit_is_refused_and_other_services_members_are_not(void **state)
+{
+    static const struct {
+        const char *text, *path;
+    } wrong[] = {
+        {"{\"limits\":[{\"account\":\"*\",\"max_amout\":\"5\"}]}", "limits[0].max_amout"},
+        {"{\"limits\":[{\"account\":\"*\",\"Daily\":\"5\"}]}", "limits[0].Daily"},
+        {"{\"limit\":[{\"account\":\"*\",\"daily\":\"5\"}]}", "limit"},
+        {"{\"version\":1,\"frozn\":[\"acct:thief\"]}", "frozn"},
+        {"{\"assets\":{\"ron\":{\"decimal\":2}}}", "assets.ron.decimal"},
+        {"{\"kinds\":[],\"kinds\":[]}", "kinds"},
+    };
+    static const char shared[] = "{\"kinds\":[\"mint\"],\"reward_policies\":[{\"v\":1,\"id\":\"weekly\"}]}";
+    struct wallet_policy *p = NULL;
+    struct json_error why;
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(wallet_policy_read(bytes_of(wrong[i].text, strlen(wrong[i].text)), &p, &why),
+                         ERR_BAD_REQUEST);
+        assert_string_equal(why.path, wrong[i].path);
+    }
+    assert_int_equal(wallet_policy_read(bytes_of(shared, sizeof shared - 1), &p, &why), ERR_OK);
+    wallet_policy_free(p);
+}
+
 static void two_roots_for_one_size_are_noticed(void **state)
 {
     struct wallet_roots r;
@@ -635,6 +660,7 @@ int main(void)
         cmocka_unit_test(what_comes_late_from_yesterday_is_not_held_against_today),
         cmocka_unit_test(every_reason_of_the_ledger_has_one_meaning),
         cmocka_unit_test(the_first_limit_that_matches_counts),
+        cmocka_unit_test(a_misspelt_limit_is_refused_and_other_services_members_are_not),
         cmocka_unit_test(two_roots_for_one_size_are_noticed),
         cmocka_unit_test(tombstones_are_few_and_fade),
         cmocka_unit_test(tombstones_keep_no_more_text_than_they_may),

@@ -91,7 +91,14 @@ static void one_bad_policy_or_an_id_twice_refuses_the_file(void **state)
                      ERR_BAD_POLICY);
     assert_int_equal(load(&p, "{\"reward_policies\":{}}", &member), ERR_BAD_POLICY);
     assert_int_equal(load(&p, "[]", &member), ERR_BAD_POLICY);
+    assert_int_equal(load(&p, "{\"reward_policy\":[" POLICY("a", "ron") "]}", &member), ERR_BAD_POLICY);
+    assert_string_equal(member, "reward_policy");
     assert_true(has(&p, STR("default")) && !has(&p, STR("a")));
+    assert_int_equal(load(&p,
+                          "{\"version\":1,\"kinds\":[],\"limits\":[],\"frozen\":[],\"assets\":[\"ron\"],"
+                          "\"reward_policies\":[" POLICY("a", "ron") "]}",
+                          &member),
+                     ERR_OK);
     rewarder_policies_fini(&p);
 }
 
