@@ -53,18 +53,31 @@ static enum known meet(struct wallet *w, enum wallet_claim claim, struct wallet_
     return KNOWN_NOT;
 }
 
+enum { FROM_RAM = 0, FROM_LEDGER = 2 }; /* of wallet_idem_replays_total */
+
+static void replayed(struct wallet_post *p, size_t from, struct str receipt)
+{
+    struct wallet *w = p->w;
+    obs_counter_inc(obs_counter_nth(w->m[WALLET_M_idem_replays], from));
+    obs_counter_inc(
+        obs_counter_nth(w->m[WALLET_M_ops], (size_t)p->op.kind * WALLET_O_COUNT + WALLET_O_REPLAYED));
+    wallet_post_free(p);
+    net_reply(p->rq, 200, &(struct net_headers){.raw = STR("Idempotency-Replayed: true\r\n")},
+              bytes_of_str(receipt));
+}
+
+static void replay(struct wallet_post *p, struct str receipt)
+{
+    replayed(p, FROM_LEDGER, receipt);
+}
+
 /* Answers (or lets wait) a request whose key is known. */
 static void known(struct wallet_post *p, enum known k, struct wallet_ticket *t, struct str receipt)
 {
     struct wallet *w = p->w;
     switch (k) {
     case KNOWN_DONE:
-        obs_counter_inc(obs_counter_nth(w->m[WALLET_M_idem_replays], 0));
-        obs_counter_inc(
-            obs_counter_nth(w->m[WALLET_M_ops], (size_t)p->op.kind * WALLET_O_COUNT + WALLET_O_REPLAYED));
-        wallet_post_free(p);
-        net_reply(p->rq, 200, &(struct net_headers){.raw = STR("Idempotency-Replayed: true\r\n")},
-                  bytes_of_str(receipt));
+        replayed(p, FROM_RAM, receipt);
         return;
     case KNOWN_OPEN:
         wallet_post_free(p);
@@ -288,5 +301,5 @@ void wallet_api_post(struct net_req *rq, void *ctx)
 {
     struct wallet_post *p = wallet_post_head(ctx, rq);
     if (p && !again(p))
-        wallet_post_body(p, go);
+        wallet_post_body(p, go, replay);
 }

@@ -1,5 +1,6 @@
 #include "services/wallet/api/request.h"
 
+#include <string.h>
 #include <strings.h>
 
 #include "base/check.h"
@@ -225,9 +226,11 @@ struct wallet_post *wallet_post_head(struct wallet *w, struct net_req *rq)
     return p;
 }
 
-void wallet_post_body(struct wallet_post *p, void (*go)(struct wallet_post *p))
+void wallet_post_body(struct wallet_post *p, void (*go)(struct wallet_post *p),
+                      void (*replay)(struct wallet_post *p, struct str receipt))
 {
     p->go = go;
+    p->replay = replay;
     if (read_body(p) != ERR_OK) {
         wallet_post_free(p);
         return;
@@ -251,11 +254,61 @@ void wallet_post_free(struct wallet_post *p)
     p->cap = NULL;
 }
 
+/* ---- what memory does not know ---- */
+
+static void unit_read(struct wallet_read *r)
+{
+    struct wallet_post *p = r->arg;
+    p->asking = false;
+    if (r->err == ERR_OK && strcmp(r->txid, p->txid) == 0) {
+        p->replay(p, str_of(r->receipt, r->receipt_n));
+        return;
+    }
+    if (r->err == ERR_NOT_FOUND) {
+        p->fresh = false;
+        p->go(p);
+        return;
+    }
+    if (r->err == ERR_OK)
+        wallet_refuse(p->w, p->rq, ERR_IDEMPOTENCY_MISMATCH, "this key was used for another request");
+    else
+        wallet_api_down(p->w, p->rq, r->err);
+    wallet_post_free(p);
+}
+
+/*
+ * A key never expires, and memory forgets: what a policy or a limit would refuse now may have been done already, under a policy that
+ * was, or as part of what has used up the allowance. The ledger is asked once, before the first such refusal. True: this is under way, or
+ * the refusal that it cannot be has been sent.
+ */
+static bool ask_ledger_first(struct wallet_post *p)
+{
+    if (p->asked)
+        return false;
+    p->asked = true;
+    wallet_post_spell(p);
+    struct wallet_read *r =
+        wallet_read_new(p->w, WALLET_READ_UNIT, str_of(p->idem_id, WALLET_IDEM_ID_CHARS - 1), p->rq);
+    if (r) {
+        r->done = unit_read;
+        r->arg = p;
+        if (wallet_read_submit(r) == ERR_OK) {
+            p->asking = true;
+            return true;
+        }
+        wallet_read_free(r);
+    }
+    wallet_refuse_busy(p->w, p->rq, p->simulated ? WALLET_EP_SIMULATE : (unsigned)p->op.kind, "read_queue");
+    return true;
+}
+
 /* ---- policy and allowances ---- */
 
 static enum err refuse_limit(struct wallet_post *p, const char *limit, struct money max)
 {
     char text[MONEY_CHARS];
+    if (ask_ledger_first(p))
+        return ERR_LIMIT_EXCEEDED;
     money_format(max, text);
     wallet_refuse_details(p->w, p->rq, ERR_LIMIT_EXCEEDED, "more than a limit allows",
                           "{\"limit\":\"%s\",\"max\":\"%s\"}", limit, text);
@@ -317,6 +370,8 @@ static enum err judge(struct wallet_post *p, struct wallet_rule *out_rule)
         return e;
     if (e == ERR_LIMIT_EXCEEDED)
         return refuse_limit(p, no.reason, no.max);
+    if (ask_ledger_first(p))
+        return e;
     if (e == ERR_UNKNOWN_ASSET)
         wallet_refuse_details(p->w, p->rq, e, "the policy knows no such asset", "{\"member\":\"asset\"}");
     else
@@ -403,13 +458,18 @@ static enum wallet_limits await_limits(struct wallet_post *p)
     return WALLET_LIMITS_REFUSED;
 }
 
+static enum wallet_limits refused(const struct wallet_post *p)
+{
+    return p->asking ? WALLET_LIMITS_WAITS : WALLET_LIMITS_REFUSED;
+}
+
 enum wallet_limits wallet_post_limits(struct wallet_post *p)
 {
     struct wallet_rule rule;
     struct auth_daily daily;
     date(p);
     if (fixed_limits(p, &rule) != ERR_OK)
-        return WALLET_LIMITS_REFUSED;
+        return refused(p);
     if (p->settles_hold || (!rule.has_daily && !auth_cap_daily(p->cap, 0, &daily)))
         return WALLET_LIMITS_OK;
     if (!wallet_daily_ready(p->w, p->day)) {
@@ -417,5 +477,5 @@ enum wallet_limits wallet_post_limits(struct wallet_post *p)
         if (known != WALLET_LIMITS_OK)
             return known;
     }
-    return reserve_all(p, &rule) == ERR_OK ? WALLET_LIMITS_OK : WALLET_LIMITS_REFUSED;
+    return reserve_all(p, &rule) == ERR_OK ? WALLET_LIMITS_OK : refused(p);
 }

@@ -23,6 +23,10 @@ struct wallet_post {
     bool simulated;
     bool fresh;                        /* a moment ago nothing was known of its key */
     void (*go)(struct wallet_post *p); /* when everything above is known and allowed */
+    void (*replay)(struct wallet_post *p,
+                   struct str receipt); /* its key was committed with this payload; frees it */
+    bool asked;                         /* whether the ledger knows its key */
+    bool asking;                        /* that is being asked */
     /* The reservations made for it. */
     struct wallet_patient patient; /* waits for what was spent today */
     bool told_loading;             /* it has waited, and that was in vain */
@@ -36,7 +40,8 @@ struct wallet_post {
 struct wallet_post *wallet_post_head(struct wallet *w, struct net_req *rq);
 /* Reads the body, checks and then calls go (at once, or when the hold it settles has been read). Any refusal has been
  * sent. */
-void wallet_post_body(struct wallet_post *p, void (*go)(struct wallet_post *p));
+void wallet_post_body(struct wallet_post *p, void (*go)(struct wallet_post *p),
+                      void (*replay)(struct wallet_post *p, struct str receipt));
 /* Does the token cover p->op (and p->hold)? Otherwise the 403 has been sent. */
 NODISCARD enum err wallet_post_allow(struct wallet_post *p);
 void wallet_post_free(struct wallet_post *p);
@@ -48,7 +53,8 @@ struct str wallet_post_actor(const struct wallet_post *p);
 struct money wallet_post_amount(const struct wallet_post *p);
 /*
  * Policy, ceilings, daily allowances (reserved unless it is simulated). REFUSED: the refusal has been sent, free it.
- * WAITS: what was spent today is still being added up; p->go runs again when it is, within the request's deadline.
+ * WAITS: what was spent today is still being added up, or the ledger is asked whether it knows the key; p->go runs again then, within
+ * the request's deadline, unless it is answered there.
  */
 enum wallet_limits { WALLET_LIMITS_OK, WALLET_LIMITS_REFUSED, WALLET_LIMITS_WAITS };
 NODISCARD enum wallet_limits wallet_post_limits(struct wallet_post *p);

@@ -327,5 +327,5 @@ void wallet_api_simulate(struct net_req *rq, void *ctx)
 {
     struct wallet_post *p = wallet_post_head(ctx, rq);
     if (p)
-        wallet_post_body(p, go);
+        wallet_post_body(p, go, would_replay);
 }

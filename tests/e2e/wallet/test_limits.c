@@ -129,6 +129,81 @@ RT_UNCHECKED static void a_policy_limits_freezes_and_survives_a_broken_reload(vo
     assert_true(rig_metric(&rig, "policy_version", "") == 3);
 }
 
+/* A key is for ever: what used up the allowance itself is not refused by it when its receipt is no longer in memory. */
+RT_UNCHECKED static void a_replay_is_answered_though_its_allowance_is_used_up(void **state)
+{
+    static const char simulated[] = "{\"op\":\"transfer\",\"from\":\"acct:alice\",\"to\":\"acct:shop\","
+                                    "\"asset\":\"ron\",\"amount\":\"60\",\"nonce\":1}";
+    char daily[4096];
+    const char *caveat = "daily <= 100";
+    (void)state;
+    fund();
+    rig_narrow(&rig, &caveat, 1, daily);
+    pay("k1", daily, 60, 1, &b);
+    assert_int_equal(b.status, 200);
+    wallet_rig_restart(&rig, NULL, 0);
+    rig_call(&rig, "POST", "/v1/simulate", "k1", daily, simulated, &a);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(rig_member(&a, "would", m1), "replay");
+    wallet_rig_restart(&rig, NULL, 0);
+    pay("k1", daily, 60, 1, &a);
+    assert_int_equal(a.status, 200);
+    assert_string_equal(a.body, b.body);
+    assert_true(rig_metric(&rig, "wallet_idem_replays_total", "source=\"ledger\"") == 1);
+    wallet_rig_restart(&rig, NULL, 0);
+    pay("k1", daily, 61, 1, &a); /* the key is another request's, whatever else is wrong with this one */
+    assert_int_equal(a.status, 422);
+    assert_string_equal(rig_member(&a, "code", m1), "idempotency_mismatch");
+    pay("k2", daily, 41, 2, &a);
+    assert_int_equal(a.status, 403);
+    pay("k3", daily, 40, 2, &a); /* and none of that has used any of it */
+    assert_int_equal(a.status, 200);
+    assert_int_equal((uint64_t)mem_ledger_available(rig.ledger, "acct:shop", "ron").units, 100);
+}
+
+/* Nor by a policy that has changed since. Who cannot be told whether it was done is not told that it is forbidden. */
+RT_UNCHECKED static void a_replay_is_answered_though_the_policy_forbids_it_now(void **state)
+{
+    static const char *const policies[] = {
+        "{\"frozen\":[\"acct:shop\"]}",
+        "{\"limits\":[{\"account\":\"acct:alice\",\"max_amount\":\"59\"}]}",
+        "{\"limits\":[{\"account\":\"*\",\"daily\":\"59\"}]}",
+        "{\"assets\":{\"gold\":{}}}",
+    };
+    char path[128], flag[160];
+    const char *flags[] = {flag, "max_amount_per_op=59"};
+    (void)state;
+    fund();
+    pay("k1", NULL, 60, 1, &b);
+    assert_int_equal(b.status, 200);
+    snprintf(path, sizeof path, "%s/policy.json", rig.dir);
+    for (size_t i = 0; i < 5; i++) {
+        FILE *f = fopen(path, "w");
+        fputs(i < 4 ? policies[i] : "{}", f);
+        fclose(f);
+        snprintf(flag, sizeof flag, "--policy.file=%s", path);
+        wallet_rig_restart(&rig, flags, i < 4 ? 1 : 2);
+        pay("k2", NULL, 60, 2, &a);
+        if (a.status != 403 && a.status != 422)
+            fail_msg("policy %zu, a new one: %d %s", i, a.status, a.body);
+        pay("k1", NULL, 60, 1, &a);
+        if (a.status != 200)
+            fail_msg("policy %zu, again: %d %s", i, a.status, a.body);
+        assert_string_equal(a.body, b.body);
+    }
+    wallet_rig_restart(&rig, flags, 2);
+    mem_ledger_unit_fault(rig.ledger, MEM_LOSE_BEFORE, -1);
+    pay("k1", NULL, 60, 1, &a);
+    assert_int_equal(a.status, 503);
+    mem_ledger_unit_fault(rig.ledger, MEM_OK, 0);
+    struct deadline by = deadline_in_ms(30000);
+    do
+        pay("k1", NULL, 60, 1, &a);
+    while (a.status == 503 && !deadline_passed(by)); /* the breaker may still be open */
+    assert_string_equal(a.body, b.body);
+    assert_int_equal((uint64_t)mem_ledger_available(rig.ledger, "acct:shop", "ron").units, 60);
+}
+
 RT_UNCHECKED static void simulations_agree_with_the_operation_and_change_nothing(void **state)
 {
     (void)state;
@@ -537,6 +612,8 @@ int main(void)
         T(a_daily_caveat_is_shared_by_all_tokens_narrowed_from_it),
         T(an_allowance_that_cannot_be_added_up_is_told_as_loading),
         T(a_policy_limits_freezes_and_survives_a_broken_reload),
+        T(a_replay_is_answered_though_its_allowance_is_used_up),
+        T(a_replay_is_answered_though_the_policy_forbids_it_now),
         T(simulations_agree_with_the_operation_and_change_nothing),
         T(a_full_queue_is_told_at_once_and_counted),
         T(a_drain_under_load_answers_everybody),

@@ -206,8 +206,10 @@ struct wallet_post *wallet_post_head(struct wallet *w, struct net_req *rq)
     (void)w;
     return &rq->post;
 }
-void wallet_post_body(struct wallet_post *p, void (*go)(struct wallet_post *p))
+void wallet_post_body(struct wallet_post *p, void (*go)(struct wallet_post *p),
+                      void (*replay)(struct wallet_post *p, struct str receipt))
 {
+    (void)replay; /* nothing is refused by a policy here */
     go(p);
 }
 enum err wallet_post_allow(struct wallet_post *p)
