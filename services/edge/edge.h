@@ -252,7 +252,7 @@ NODISCARD enum err edge_digest_find(struct edge *e, const struct edge_route *r, 
 typedef void edge_job_fn(struct edge *e, struct net_req *rq, void *arg, unsigned reader);
 
 struct edge_job {
-    struct net_req *rq;
+    struct net_req *rq; /* NULL: it is answered already, and being sent */
     edge_job_fn *run;
     void (*drop)(void *arg); /* when it is refused; may be NULL */
     void *arg;

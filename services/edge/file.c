@@ -138,16 +138,20 @@ static bool page_warm(struct edge_file *f, size_t page)
            bit;
 }
 
-bool edge_file_warm(struct edge_file *f, uint64_t at, uint64_t n, int64_t now_ns)
+uint64_t edge_file_warm_ahead(struct edge_file *f, uint64_t at, uint64_t n, int64_t now_ns)
 {
     if (f->memory || n == 0)
-        return true;
+        return n;
     turn(f, now_ns);
-    for (size_t page = (size_t)(at / EDGE_PAGE), last = (size_t)((at + n - 1) / EDGE_PAGE); page <= last;
-         page++)
-        if (!page_warm(f, page))
-            return false;
-    return true;
+    uint64_t page = at / EDGE_PAGE, last = (at + n - 1) / EDGE_PAGE;
+    while (page <= last && page_warm(f, (size_t)page))
+        page++;
+    return page > last ? n : page * EDGE_PAGE > at ? page * EDGE_PAGE - at : 0;
+}
+
+bool edge_file_warm(struct edge_file *f, uint64_t at, uint64_t n, int64_t now_ns)
+{
+    return edge_file_warm_ahead(f, at, n, now_ns) == n;
 }
 
 static void set_warm(struct edge_file *f, uint64_t at, uint64_t n, int64_t now_ns)

@@ -45,6 +45,8 @@ struct edge_file *edge_file_ref(struct edge_file *f);
 void edge_file_unref(struct edge_file *f); /* NULL is fine */
 
 bool edge_file_warm(struct edge_file *f, uint64_t at, uint64_t n, int64_t now_ns);
+/* How much of it is, from its beginning on. */
+uint64_t edge_file_warm_ahead(struct edge_file *f, uint64_t at, uint64_t n, int64_t now_ns);
 /* Tries to read without waiting, for a slice not much larger than a page: true when it is warm now. */
 bool edge_file_warm_now(struct edge_file *f, uint64_t at, uint64_t n, int64_t now_ns);
 NODISCARD enum err edge_file_warm_up(struct edge_file *f, uint64_t at, uint64_t n,

@@ -5,7 +5,7 @@
  *   map    plaintext, every page warm: head and mapping leave in one writev, the kernel copies from the page cache. Long objects of
  *          the store, which nobody else writes into, go by sendfile
  *   read   a page is not warm: a reader reads it first, then as above; over TLS the kernel cannot copy, and people write into the files
- *          of a directory: the slice is read, and leaves if the file is still what it was
+ *          of a directory: the slice is read, and leaves if the file is still what it was. Of a long slice a piece at a time (ahead.h)
  */
 #include "services/edge/serve.h"
 
@@ -20,6 +20,7 @@
 #include "base/time_fmt.h"
 #include "net/http_range.h"
 #include "net/loop.h"
+#include "services/edge/ahead.h"
 #include "services/edge/core/accept.h"
 #include "services/edge/trace.h"
 
@@ -143,6 +144,13 @@ static void release_file(void *file, enum err result)
     edge_file_unref(f);
 }
 
+static void release_long(void *ahead, enum err result)
+{
+    if (result == ERR_IO)
+        edge_file_set_changed(edge_ahead_file(ahead));
+    edge_ahead_unref(ahead);
+}
+
 bool edge_file_still(struct edge_file *f)
 {
     const struct net_loop *loop =
@@ -159,6 +167,16 @@ static bool still_good(void *file)
 static bool still_the_same(void *file)
 {
     return edge_file_unchanged(file);
+}
+
+static bool long_still_good(void *ahead)
+{
+    return still_good(edge_ahead_file(ahead));
+}
+
+static bool long_still_the_same(void *ahead)
+{
+    return still_the_same(edge_ahead_file(ahead));
 }
 
 /* ---- bodies ---- */
@@ -187,15 +205,29 @@ static struct net_part part_of(const struct reply *p, const struct net_range *ra
     return (struct net_part){.p = map || f->memory ? f->bytes + at : NULL,
                              .n = (size_t)n,
                              .off = (off_t)at,
-                             .shared = p->r->read};
+                             .shared = p->r->read,
+                             .paced = n > INLINE_WARM_MAX && !f->memory};
 }
 
 static void send_file_parts(const struct reply *p, int status, const struct net_headers *h,
                             const struct net_part *parts, size_t count)
 {
-    struct edge_file *f = edge_file_ref(p->r->file);
-    net_reply_parts(p->rq, status, h, f->fd, parts, count, p->r->read ? still_the_same : still_good,
-                    release_file, f);
+    struct edge_file *f = p->r->file;
+    bool read = p->r->read, paced = false;
+    for (size_t i = 0; i < count; i++)
+        paced = paced || parts[i].paced;
+    struct edge_ahead *ahead = paced ? edge_ahead_create(p->e, p->rq, f) : NULL;
+    struct net_source from = {
+        .fd = f->fd, .still = read ? still_the_same : still_good, .release = release_file, .arg = f};
+    if (ahead)
+        from = (struct net_source){.fd = f->fd,
+                                   .still = read ? long_still_the_same : long_still_good,
+                                   .ready = edge_ahead_ready,
+                                   .release = release_long,
+                                   .arg = ahead};
+    else
+        edge_file_ref(f);
+    net_reply_parts(p->rq, status, h, &from, parts, count);
 }
 
 static void send_one(const struct reply *p, int status, const struct net_headers *h,
@@ -296,6 +328,8 @@ static enum heat heat_of(const struct reply *p, const struct net_range *list, si
     int64_t now_ns = edge_now_ns(p->e);
     for (size_t i = 0; r->file && i < count; i++) {
         uint64_t at = r->offset + list[i].first, n = list[i].last - list[i].first + 1;
+        if (n > EDGE_AHEAD_BYTES)
+            n = EDGE_AHEAD_BYTES; /* the rest when it comes to it */
         if (edge_file_warm(r->file, at, n, now_ns))
             continue;
         if (may_block) {

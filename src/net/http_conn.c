@@ -22,6 +22,7 @@
 enum {
     PASSES_PER_TURN = 64, /* of a stream, NET_STREAM_AHEAD bytes each */
     LINGER_MS = 1000,
+    ASK_AGAIN_MS = 20, /* for what is being fetched, if nobody says that it is there */
 };
 
 /* ---- lists ---- */
@@ -191,7 +192,7 @@ static void conn_flush(struct net_conn *c)
     enum err why = ERR_DISCONNECTED;
     enum net_io io;
     uint64_t before = c->sent;
-    bool was_blocked = c->blocked;
+    bool had_to_wait = c->blocked || c->starved;
     int passes = 0;
     do {
         net_reply__emit(c); /* a stream may have more for the room that was made */
@@ -211,11 +212,15 @@ static void conn_flush(struct net_conn *c)
     if (c->eof)
         net_conn__arm(c, c->eof_by_ns);
     if (c->out_head) {
-        if (!c->blocked) {
+        if (!c->blocked && !c->starved) {
             net_conn__dirty(c); /* used up its turn */
-        } else if (!was_blocked || c->sent != before) {
+        } else if (!had_to_wait || c->sent != before) {
             c->write_by_ns = net_conn__now_ns(c) + c->w->limits.write_timeout_ms * NET_MS_NS;
             net_conn__arm(c, c->write_by_ns);
+        }
+        if (c->starved) {
+            c->ask_at_ns = net_conn__now_ns(c) + ASK_AGAIN_MS * NET_MS_NS;
+            net_conn__arm(c, c->ask_at_ns);
         }
     } else if (c->closing || (c->eof && !c->pipe_head)) {
         conn_finish(c);
@@ -249,6 +254,12 @@ static bool stream_forsaken(const struct net_conn *c)
     return c->eof && rq && rq->phase == NET_PHASE_STREAM && !rq->stream->sized;
 }
 
+/* Nothing leaves until the client has read, or the disk was. */
+static bool stuck(const struct net_conn *c)
+{
+    return c->out_head && (c->blocked || c->starved);
+}
+
 static int64_t next_limit(const struct net_conn *c)
 {
     int64_t at = OS_NEVER;
@@ -259,8 +270,10 @@ static int64_t next_limit(const struct net_conn *c)
     for (const struct net_req *rq = c->pipe_head; rq; rq = rq->next)
         if (rq->phase == NET_PHASE_HANDLER && rq->deadline_ns < at)
             at = rq->deadline_ns;
-    if (c->out_head && c->blocked && c->write_by_ns < at)
+    if (stuck(c) && c->write_by_ns < at)
         at = c->write_by_ns;
+    if (c->starved && c->ask_at_ns < at)
+        at = c->ask_at_ns;
     if (stream_forsaken(c) && c->eof_by_ns < at)
         at = c->eof_by_ns;
     if (!c->pipe_head && !c->out_head && c->reading == NET_READ_IDLE && idle_by(c) < at)
@@ -286,7 +299,7 @@ static void on_timer(struct net_timer *t)
             net_conn__arm(c, c->linger_by_ns);
         return;
     }
-    if (c->out_head && c->blocked && c->write_by_ns <= now) {
+    if (stuck(c) && c->write_by_ns <= now) {
         reject(c, NET_REJECT_WRITE_TIMEOUT);
         net_conn__close(c, ERR_DISCONNECTED);
         return;
@@ -300,8 +313,13 @@ static void on_timer(struct net_timer *t)
         return;
     }
     net_intake__expire(c, now);
-    if (!c->dead)
-        net_conn__arm(c, next_limit(c));
+    if (c->dead)
+        return;
+    if (c->starved) {
+        c->ask_at_ns = now + ASK_AGAIN_MS * NET_MS_NS;
+        net_conn__dirty(c);
+    }
+    net_conn__arm(c, next_limit(c));
 }
 
 /* ---- events ---- */
@@ -424,6 +442,13 @@ void net_conn__batch_end(struct net_worker *w)
         c->next = w->free_conns;
         w->free_conns = c;
     }
+}
+
+void net_conn__go_on(struct net_worker *w)
+{
+    for (struct net_conn *c = w->conns; c; c = c->next)
+        if (c->starved)
+            net_conn__dirty(c);
 }
 
 /* No more requests are wanted: connections without one end now, the others with their last response. */

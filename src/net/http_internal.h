@@ -45,7 +45,8 @@ struct net_out {
     const uint8_t *p; /* unsent bytes */
     size_t n;
     net_still_fn *still; /* NULL: not asked */
-    void *still_arg;
+    net_ready_fn *ready; /* likewise */
+    void *source_arg;
 };
 
 struct net_block {
@@ -79,6 +80,7 @@ struct net_answer {
     int fd;
     bool close_fd;
     net_still_fn *still;
+    net_ready_fn *ready;
     bool sized;
     uint64_t stream_n;
     net_release_fn *release;
@@ -176,11 +178,13 @@ struct net_conn {
     size_t out_n;
     uint64_t queued, sent; /* bytes ever */
     int64_t active_ns, read_by_ns, write_by_ns, linger_by_ns, eof_by_ns;
+    int64_t ask_at_ns; /* starved: when it is asked again */
     bool is_dirty, is_resume;
     bool readable;  /* the last edge has not been read away */
     bool hangup;    /* the peer closed its side: EOF will not raise another edge */
     bool eof;       /* ... and it was read */
     bool blocked;   /* the socket takes nothing now */
+    bool starved;   /* what comes next is being fetched */
     bool paused;    /* no further request for now */
     bool read_off;  /* nothing more is read as requests */
     bool closing;   /* close when everything is sent */
@@ -284,7 +288,8 @@ void net_out__put(struct net_conn *c, const void *p, size_t n);
 void net_out__ref(struct net_conn *c, struct bytes b);
 void net_out__part(struct net_conn *c, const struct net_answer *a, const struct net_part *part);
 void net_out__free_all(struct net_conn *c);
-/* NET_IO_OK: all of it left; NET_IO_AGAIN: the socket is full, or it is others' turn (then c->blocked is false). */
+/* NET_IO_OK: all of it left; NET_IO_AGAIN: the socket is full (c->blocked), what comes next is not at hand (c->starved), or it is
+ * others' turn. */
 enum net_io net_out__flush(struct net_conn *c, enum err *out_why);
 
 /* http_conn.c */
@@ -296,6 +301,7 @@ void net_conn__resume(struct net_conn *c);
 void net_conn__arm(struct net_conn *c, int64_t at_ns);
 void net_conn__batch_end(struct net_worker *w);
 void net_conn__drain(struct net_worker *w);
+void net_conn__go_on(struct net_worker *w);           /* those that are starved */
 void net_conn__cut(struct net_req *rq, enum err why); /* it will not be answered on its connection */
 
 /* http_intake.c */

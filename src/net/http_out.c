@@ -3,7 +3,8 @@
  * that brought it is recycled) and file ranges. One writev takes as many as fit, so the responses of a pipelined batch
  * leave together; on plaintext connections files go through sendfile. What sendfile took is a reference to the file's pages: who
  * writes into the file changes what a slow client has not read yet, however long ago it was "sent". So a file that others may write
- * into is read, judged, and sent with what stands before it.
+ * into is read, judged, and sent with what stands before it. A long part leaves a step at a time, and only what its source has at hand:
+ * a loop that waits for a disk waits for all its clients.
  */
 #include "net/http_internal.h"
 
@@ -21,6 +22,7 @@ enum {
     FREE_BLOCKS_MAX = 256, /* 4 MiB per worker stay warm */
     TURN_BYTES = 4 << 20,  /* then others get their turn */
     READ_STEP = 64 << 10,
+    PACE_STEP = 1 << 20, /* of a paced part, in one call */
     TLS_RECORD = 16384,
 };
 
@@ -134,7 +136,8 @@ void net_out__part(struct net_conn *c, const struct net_answer *a, const struct 
                                  .p = part->p,
                                  .n = part->n,
                                  .still = a->still,
-                                 .still_arg = a->release_arg});
+                                 .ready = part->paced ? a->ready : NULL,
+                                 .source_arg = a->release_arg});
 }
 
 static void out_free(struct net_worker *w, struct net_out *o)
@@ -191,7 +194,30 @@ static enum net_io failed(enum err *out_why)
 
 static bool is_still(const struct net_out *o)
 {
-    return !o->still || o->still(o->still_arg);
+    return !o->still || o->still(o->source_arg);
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Of its next bytes, at most so many. */
+static size_t at_hand(struct net_conn *c, const struct net_out *o, size_t most)
+{
+    size_t n = least(o->n, most);
+    if (o->ready)
+        n = o->ready(o->source_arg, o->off, least(n, PACE_STEP));
+    c->starved = n == 0;
+    return n;
+}
+
+static enum net_io nothing_at_hand(const struct net_conn *c, enum err *out_why)
+{
+    if (c->starved)
+        return NET_IO_AGAIN;
+    *out_why = ERR_IO; /* its file is another one now, or shorter than promised */
+    return NET_IO_ERROR;
 }
 
 static bool by_reference(const struct net_out *o)
@@ -200,21 +226,23 @@ static bool by_reference(const struct net_out *o)
 }
 
 /* What is read is what was promised, if it still is afterwards; 0: it is not. */
-static size_t read_file(const struct net_out *o, uint8_t *to, size_t most)
+static size_t read_file(const struct net_out *o, uint8_t *to, size_t n)
 {
-    struct iovec v = {to, o->n < most ? o->n : most};
+    struct iovec v = {to, n};
     ssize_t r = preadv2(o->fd, &v, 1, o->off, RWF_NOWAIT);
-    if (r < 0) /* not in memory any more, or (EOPNOTSUPP) nowhere else: as sendfile would */
+    /* Not all in memory any more, or (EOPNOTSUPP) nowhere else: as sendfile would. Never less than last time: a record that TLS could not
+     * send has to be offered again as long as it was. */
+    if (r < (ssize_t)v.iov_len)
         r = pread(o->fd, to, v.iov_len, o->off);
     return r > 0 && is_still(o) ? (size_t)r : 0;
 }
 
-static size_t read_shared(struct net_conn *c, const struct net_out *o)
+static size_t read_shared(struct net_conn *c, const struct net_out *o, size_t n)
 {
     if (!c->w->scratch)
         c->w->scratch = malloc(READ_STEP);
     CHECK(c->w->scratch != NULL);
-    return read_file(o, c->w->scratch, READ_STEP);
+    return read_file(o, c->w->scratch, n);
 }
 
 static enum net_io send_memory(struct net_conn *c, size_t *out_n, enum err *out_why)
@@ -223,13 +251,18 @@ static enum net_io send_memory(struct net_conn *c, size_t *out_n, enum err *out_
     size_t n = 0, asked = 0;
     struct net_out *o = c->out_head;
     for (; o && o->kind != NET_OUT_FILE && n < IOV_BATCH && is_still(o); o = o->next) {
+        size_t step = at_hand(c, o, SIZE_MAX);
+        if (step == 0)
+            break;
         memcpy(&iov[n].iov_base, &o->p, sizeof o->p); /* iovec knows no const */
-        iov[n].iov_len = o->n;
-        asked += o->n;
+        iov[n].iov_len = step;
+        asked += step;
         n++;
+        if (step < o->n)
+            break;
     }
     if (o && o->kind == NET_OUT_FILE && o->shared && n < IOV_BATCH) {
-        size_t got = read_shared(c, o);
+        size_t step = at_hand(c, o, READ_STEP), got = step ? read_shared(c, o, step) : 0;
         if (got) {
             iov[n++] = (struct iovec){c->w->scratch, got};
             asked += got;
@@ -237,11 +270,9 @@ static enum net_io send_memory(struct net_conn *c, size_t *out_n, enum err *out_
         if (got == o->n)
             o = o->next;
     }
-    if (n == 0) {
-        *out_why = ERR_IO; /* its file is another one now */
-        return NET_IO_ERROR;
-    }
-    int flags = MSG_NOSIGNAL | (o ? MSG_MORE : 0);
+    if (n == 0)
+        return nothing_at_hand(c, out_why);
+    int flags = MSG_NOSIGNAL | (o && !c->starved ? MSG_MORE : 0);
     ssize_t r;
     if (n == 1) {
         r = send(c->nf.fd, iov[0].iov_base, iov[0].iov_len, flags);
@@ -260,13 +291,12 @@ static enum net_io send_file(struct net_conn *c, size_t *out_n, enum err *out_wh
 {
     struct net_out *o = c->out_head;
     off_t off = o->off;
-    ssize_t r = is_still(o) ? sendfile(c->nf.fd, o->fd, &off, o->n < TURN_BYTES ? o->n : TURN_BYTES) : 0;
+    size_t step = at_hand(c, o, TURN_BYTES);
+    ssize_t r = step && is_still(o) ? sendfile(c->nf.fd, o->fd, &off, step) : 0;
     if (r < 0)
         return failed(out_why);
-    if (r == 0) {
-        *out_why = ERR_IO; /* shorter than promised */
-        return NET_IO_ERROR;
-    }
+    if (r == 0)
+        return nothing_at_hand(c, out_why);
     *out_n = (size_t)r;
     return NET_IO_OK;
 }
@@ -277,7 +307,8 @@ static enum net_io send_tls(struct net_conn *c, size_t *out_n, enum err *out_why
     struct net_out *o = c->out_head;
     size_t n = 0;
     if (o->kind == NET_OUT_FILE) {
-        n = read_file(o, record, sizeof record);
+        n = at_hand(c, o, sizeof record);
+        n = n ? read_file(o, record, n) : 0;
     } else if ((o->n >= sizeof record || !o->next) && is_still(o)) {
         enum net_io io = net_tls_write(c->tls, o->p, o->n < TLS_RECORD ? o->n : TLS_RECORD, out_n);
         if (io == NET_IO_ERROR || io == NET_IO_EOF)
@@ -291,10 +322,8 @@ static enum net_io send_tls(struct net_conn *c, size_t *out_n, enum err *out_why
             n += take;
         }
     }
-    if (n == 0) {
-        *out_why = ERR_IO;
-        return NET_IO_ERROR;
-    }
+    if (n == 0)
+        return nothing_at_hand(c, out_why);
     enum net_io io = net_tls_write(c->tls, record, n, out_n);
     if (io == NET_IO_ERROR || io == NET_IO_EOF) {
         *out_why = ERR_DISCONNECTED;
@@ -306,6 +335,7 @@ static enum net_io send_tls(struct net_conn *c, size_t *out_n, enum err *out_why
 enum net_io net_out__flush(struct net_conn *c, enum err *out_why)
 {
     size_t turn = 0;
+    c->starved = false;
     while (c->out_head && !c->blocked) {
         if (turn >= TURN_BYTES)
             return NET_IO_AGAIN;
@@ -318,7 +348,7 @@ enum net_io net_out__flush(struct net_conn *c, enum err *out_why)
         else
             io = send_memory(c, &n, out_why);
         if (io == NET_IO_AGAIN) {
-            c->blocked = true;
+            c->blocked = !c->starved;
             return NET_IO_AGAIN;
         }
         if (io != NET_IO_OK)

@@ -451,26 +451,26 @@ void net_reply_file(struct net_req *rq, int status, const struct net_headers *he
                                              .part_count = 1});
 }
 
-void net_reply_parts(struct net_req *rq, int status, const struct net_headers *headers, int fd,
-                     const struct net_part *parts, size_t count, net_still_fn *still,
-                     net_release_fn *release, void *arg)
+void net_reply_parts(struct net_req *rq, int status, const struct net_headers *headers,
+                     const struct net_source *from, const struct net_part *parts, size_t count)
 {
     net_reply__give(rq, &(struct net_answer){.kind = NET_ANSWER_PARTS,
                                              .status = status,
                                              .headers = headers,
-                                             .fd = fd,
+                                             .fd = from->fd,
                                              .parts = parts,
                                              .part_count = count,
-                                             .still = still,
-                                             .release = release,
-                                             .release_arg = arg});
+                                             .still = from->still,
+                                             .ready = from->ready,
+                                             .release = from->release,
+                                             .release_arg = from->arg});
 }
 
 void net_reply_pinned(struct net_req *rq, int status, const struct net_headers *headers, struct bytes body,
                       net_release_fn *release, void *arg)
 {
-    net_reply_parts(rq, status, headers, -1, &(struct net_part){.p = body.p, .n = body.n}, 1, NULL, release,
-                    arg);
+    net_reply_parts(rq, status, headers, &(struct net_source){.fd = -1, .release = release, .arg = arg},
+                    &(struct net_part){.p = body.p, .n = body.n}, 1);
 }
 
 /* ---- problems ---- */

@@ -81,11 +81,17 @@ static struct net_limits limits_filled(const struct net_limits *l)
     return f;
 }
 
+void net_server_go_on(struct net_server *s, unsigned index)
+{
+    struct net_worker *w = &s->workers[index];
+    if (!atomic_exchange_explicit(&w->poked, true, memory_order_acq_rel))
+        net_loop_post(w->loop, &w->poke);
+}
+
 static void poke_all(struct net_server *s)
 {
     for (unsigned i = 0; i < s->workers_n; i++)
-        if (!atomic_exchange_explicit(&s->workers[i].poked, true, memory_order_acq_rel))
-            net_loop_post(s->workers[i].loop, &s->workers[i].poke);
+        net_server_go_on(s, i);
 }
 
 void net_server_set_limits(struct net_server *s, const struct net_limits *limits)
@@ -281,8 +287,10 @@ static void listeners_close(struct net_worker *w)
 static void worker_poked(struct net_msg *m)
 {
     struct net_worker *w = (struct net_worker *)(void *)((char *)m - offsetof(struct net_worker, poke));
-    atomic_store_explicit(&w->poked, false, memory_order_release); /* pairs with the exchange in poke_all */
+    /* acquire-release with the exchange in net_server_go_on: what was done before is seen now, or it posts again */
+    atomic_exchange_explicit(&w->poked, false, memory_order_acq_rel);
     worker_news(w);
+    net_conn__go_on(w);
     if (net_server__closed(w->s))
         listeners_close(w);
 }

@@ -209,14 +209,26 @@ struct net_part {
     off_t off;
     bool
         shared; /* others may write into the file: never sent by reference to its pages, as sendfile does */
+    bool paced; /* a step at a time, each of which the source is asked for */
 };
 /* Are the bytes still those that were promised? If not, the response is cut. Asked before memory leaves (it may be a mapping of that
  * file) and before sendfile, and after something was read of the file. */
 typedef bool net_still_fn(void *arg);
-/* The array is copied, the bytes are not; fd stays the caller's until release (-1: all is memory); still may be NULL. */
-void net_reply_parts(struct net_req *rq, int status, const struct net_headers *headers, int fd,
-                     const struct net_part *parts, size_t count, net_still_fn *still,
-                     net_release_fn *release, void *arg);
+/* How many of these bytes of a paced part are at hand, so that the loop need not wait for a disk? 0: the next ones are being fetched,
+ * and net_server_go_on tells when it is worth asking again; it is asked again in a while anyhow. On the loop's thread, or when it has
+ * ended. */
+typedef size_t net_ready_fn(void *arg, off_t off, size_t n);
+/* Where a body comes from; all may be left out but fd. */
+struct net_source {
+    int fd; /* stays the caller's until release; -1: all is memory */
+    net_still_fn *still;
+    net_ready_fn *ready;
+    net_release_fn *release;
+    void *arg; /* of all three */
+};
+/* The array is copied, the bytes are not. */
+void net_reply_parts(struct net_req *rq, int status, const struct net_headers *headers,
+                     const struct net_source *from, const struct net_part *parts, size_t count);
 
 /* problem+json with the error's status, code and title. 429 and 503 get Retry-After (see struct net_problem). */
 void net_reply_problem(struct net_req *rq, enum err e, const char *detail_fmt, ...)
@@ -370,6 +382,8 @@ NODISCARD enum err net_server_task(struct rt_task *self, void *server) RT_BLOCKS
 void net_server_task_wake(struct rt_task *self, void *server);
 unsigned net_server_threads(const struct net_server *s);
 struct net_loop *net_server_loop(struct net_server *s, unsigned index);
+/* Something is at hand that an answer on this loop waits for (net_ready_fn). From any thread. */
+void net_server_go_on(struct net_server *s, unsigned index);
 uint16_t net_server_port(const struct net_server *s, size_t listen_index); /* the bound port; 0 for uds */
 
 /* While set, new requests are answered "draining" (NET_WHILE_DRAINING routes excepted) and every response closes. */

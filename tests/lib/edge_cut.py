@@ -25,7 +25,8 @@ def ask(name, more=""):
     return f"GET {url.path}/{name} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode()
 
 
-wanted = ask(os.path.basename(path), "Range: bytes=0-999,2000-9999999,10000001-19999999\r\n" if kind == "parts" else "")
+more = "Range: bytes=0-999,2000-9999999,10000001-19999999\r\n" if kind == "parts" else ""
+wanted = ask(os.path.basename(path), more + "Connection: close\r\n")
 s.sendall(ask(first) + wanted if first else wanted)
 data = b""
 while b"\r\n\r\n" not in data:

@@ -125,7 +125,7 @@ static void parts(struct net_req *rq, void *ctx)
     struct net_part v[6];
     for (size_t i = 0; i < 6; i++)
         v[i] = (struct net_part){.p = http_rig_big + 1000 * i, .n = 1000};
-    net_reply_parts(rq, 206, NULL, -1, v, 6, NULL, http_rig_release, NULL);
+    net_reply_parts(rq, 206, NULL, &(struct net_source){.fd = -1, .release = http_rig_release}, v, 6);
 }
 
 static void large(struct net_req *rq, void *ctx)
@@ -153,8 +153,8 @@ static void file(struct net_req *rq, void *ctx)
 static void short_file(struct net_req *rq, void *ctx)
 {
     (void)ctx;
-    net_reply_parts(rq, 200, NULL, file_fd(), &(struct net_part){.n = 2 << 20}, 1, NULL, http_rig_release,
-                    NULL);
+    net_reply_parts(rq, 200, NULL, &(struct net_source){.fd = file_fd(), .release = http_rig_release},
+                    &(struct net_part){.n = 2 << 20}, 1);
 }
 
 static void stream(struct net_req *rq, void *ctx)

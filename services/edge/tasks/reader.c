@@ -10,7 +10,8 @@ static void refuse_queued(struct edge *e)
         struct net_req *rq = job->rq;
         if (job->drop)
             job->drop(job->arg);
-        edge_refuse(e, rq, ERR_DRAINING, EDGE_R_DRAINING, "the service is shutting down");
+        if (rq)
+            edge_refuse(e, rq, ERR_DRAINING, EDGE_R_DRAINING, "the service is shutting down");
     }
 }
 
