@@ -318,12 +318,18 @@ static enum asked join_or_insert(struct edge *e, struct edge_fill *fresh, struct
     return what;
 }
 
+static void take_out(struct edge_fills *t, struct edge_fill *f)
+{
+    CHECK(map_remove(&t->by_name, bytes_of_str(str_from_c(f->name))) == f);
+}
+
 /* Takes the fill out of the table and gives its waiters to the caller. */
 static struct edge_waiter *detach(struct edge *e, struct edge_fill *f)
 {
     struct edge_fills *t = e->fills;
     rt_lock_take(&t->lock);
-    CHECK(map_remove(&t->by_name, bytes_of_str(str_from_c(f->name))) == f);
+    if (!f->given_up)
+        take_out(t, f);
     struct edge_waiter *w = f->waiters;
     f->waiters = NULL;
     f->waiting = 0;
@@ -489,14 +495,30 @@ void edge_fill_to(struct edge *e, struct edge_fill *f, enum edge_fill_state stat
     rt_lock_release(&e->fills->lock);
 }
 
+static bool is_wanted(const struct edge_fill *f)
+{
+    bool wanted = f->promised;
+    for (const struct edge_waiter *w = f->waiters; w && !wanted; w = w->next)
+        wanted = !net_req_gone(w->rq);
+    return wanted;
+}
+
 bool edge_fill_wanted(struct edge *e, struct edge_fill *f)
 {
     rt_lock_take(&e->fills->lock);
-    bool wanted = f->promised;
-    for (struct edge_waiter *w = f->waiters; w && !wanted; w = w->next)
-        wanted = !net_req_gone(w->rq);
+    bool wanted = is_wanted(f);
     rt_lock_release(&e->fills->lock);
     return wanted;
+}
+
+bool edge_fill_give_up(struct edge *e, struct edge_fill *f)
+{
+    rt_lock_take(&e->fills->lock);
+    f->given_up = !is_wanted(f);
+    if (f->given_up)
+        take_out(e->fills, f);
+    rt_lock_release(&e->fills->lock);
+    return f->given_up;
 }
 
 static void tell_breaker(struct edge_fill *f, const struct edge_outcome *o, int64_t now)

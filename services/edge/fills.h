@@ -44,9 +44,11 @@ struct edge_fill {
     struct edge_waiter *waiters; /* (t) */
     unsigned waiting;            /* (t) */
     bool promised;               /* (t) a 202 was given out */
+    bool given_up;               /* (t) it is not in the table any more */
     bool handed_back;
     bool written; /* its object was: hashed a moment ago, it need not be again */
     bool has_stale;
+    bool retagged;         /* the origin speaks of another version than of the one we have */
     struct edge_hit stale; /* what the store has, when it is out of date */
     bool has_digest;
     struct sha256 digest; /* from the manifest, or what was asked for */
@@ -106,6 +108,8 @@ struct rt_breaker *edge_fill_breaker(struct edge *e, const char *label); /* of a
 struct edge_origin_state *edge_fill_origin(struct edge *e, const struct edge_fill *f);
 void edge_fill_to(struct edge *e, struct edge_fill *f, enum edge_fill_state state);
 bool edge_fill_wanted(struct edge *e, struct edge_fill *f); /* somebody waits, or was promised an answer */
+/* True: nobody does, and it is out of the table: whoever comes now begins another. It has only to be ended. */
+bool edge_fill_give_up(struct edge *e, struct edge_fill *f);
 /* Ends it: out of the table, breaker told, negative remembered, everybody answered, freed. */
 void edge_fill_end(struct edge *e, struct edge_fill *f, const struct edge_outcome *o) RT_BLOCKS;
 /* Back into the queue after its worker failed; a second time, or when it is full, it ends with 503. */

@@ -437,7 +437,7 @@ static struct edge_outcome fill(struct job *j)
 RT_BLOCKS
 static void work(struct job *j)
 {
-    if (!edge_fill_wanted(j->e, j->f)) {
+    if (edge_fill_give_up(j->e, j->f)) {
         edge_fill_end(j->e, j->f, &interrupted);
         return;
     }

@@ -6,6 +6,8 @@
  *   single_flight   2 requesters for one name, 1 worker: exactly one GET, everybody served exactly once
  *   full_queue      2 requesters, a queue that takes nothing: whoever joined the refused fill is refused with it
  *   promised        somebody who asked for a promise is told 202 or served, never both, and the fill goes on
+ *   given_up        whoever waited for a queued fill left before a worker had time for it, and another asks for the same name just then: he is
+ *                   served, by this fill or by one of his own
  *   hand_back       a worker fails with the fill in hand, once or twice, while the queue may be closed: the fill is not lost, and
  *                   its requester is answered once
  */
@@ -97,7 +99,7 @@ static void work_queue(void)
 
 /* ---- fills ---- */
 
-enum { REQUESTERS = 2 };
+enum { REQUESTERS = 2, COVER_GIVEN_UP = 0, COVER_JOINED };
 
 struct site {
     struct edge e;
@@ -168,6 +170,11 @@ static void work(void *arg)
     void *item;
     while (rt_chan_recv(s->e.work, deadline_never(), &item) == ERR_OK) {
         struct edge_fill *f = item;
+        if (edge_fill_give_up(&s->e, f)) {
+            model_cover(COVER_GIVEN_UP);
+            edge_fill_end(&s->e, f, &(struct edge_outcome){.err = ERR_CANCELED});
+            continue;
+        }
         edge_fill_to(&s->e, f, EDGE_FILL_FETCHING);
         if (fails(s, f))
             continue; /* restarted by the supervisor */
@@ -256,6 +263,28 @@ static void promised(void)
     site_close(&s);
 }
 
+RT_BLOCKS
+static void given_up(void)
+{
+    struct site s;
+    struct os_thread t, w;
+    site_open(&s, 2);
+    ask_for(&s, &s.rq[0]);
+    s.rq[0].gone = true;
+    start(&w, "worker", work, &s);
+    start(&t, "requester", ask_second, &s);
+    os_thread_join(&t);
+    rt_chan_close(s.e.work);
+    os_thread_join(&w);
+    CHECK(answers(&s, 0) == 1);
+    CHECK(answers(&s, 1) == 1 && s.rq[1].how == SERVED);
+    CHECK(os_a32_load(&s.gets, memory_order_relaxed) == 1);
+    if (s.rq[0].how == SERVED)
+        model_cover(COVER_JOINED);
+    rt_chan_destroy(s.e.work, NULL, NULL);
+    site_close(&s);
+}
+
 static void drill(void *arg)
 {
     struct site *s = arg;
@@ -299,6 +328,7 @@ int main(int argc, char **argv)
         {.name = "single_flight", .body = single_flight, .preemptions = 2},
         {.name = "full_queue", .body = full_queue, .preemptions = 3},
         {.name = "promised", .body = promised, .preemptions = 3, .covers = 2},
+        {.name = "given_up", .body = given_up, .preemptions = 3, .covers = 2},
         {.name = "hand_back", .body = hand_back, .preemptions = 3, .covers = 3},
     };
     return model_main(argc, argv, models, sizeof models / sizeof *models);
