@@ -13,7 +13,7 @@
 /auth/<path>       the Authorization of the last GET of the path
 /to/<port>/<path>  redirects to the path at another origin on this machine;  /at/<host>/<path> to one anywhere
 /connections       how many there were, with the one that asks
-/same/<name>       304 to whoever names any ETag
+/same/<name>       304 to whoever names any ETag;  /retagged/<name> the same with another one, and a new body for whoever names none
 /reset/<name>      headers, then the connection is reset
 /drip/<name>       a byte every tenth of a second
 /raw/<how>         heads and trailers that a careful origin would not send
@@ -132,6 +132,11 @@ class Origin(BaseHTTPRequestHandler):
         if kind == "same":
             if self.headers.get("If-None-Match"):
                 return self.send(304)
+            return self.send(200, body, ETag=etag(body))
+        if kind == "retagged":
+            body += b"%d" % count
+            if self.headers.get("If-None-Match"):
+                return self.send(304, ETag=etag(body))
             return self.send(200, body, ETag=etag(body))
         if kind == "to":
             return self.send(302, Location="https://127.0.0.1:%s/%s" % (parts[1], "/".join(parts[2:])))

@@ -58,7 +58,17 @@ static void drop_tmp(struct job *j)
 /* Only what has no digest of its own to be judged by: a manifest may list another object by now. */
 static bool revalidates(const struct edge_fill *f)
 {
-    return f->has_stale && f->stale.etag[0] && !f->has_digest;
+    return f->has_stale && f->stale.etag[0] && !f->has_digest && !f->retagged;
+}
+
+/* A 304 that names a version is about that one (RFC 9111 §4.3.4). */
+static bool of_another_version(const struct job *j)
+{
+    struct net_etag theirs, ours;
+    return j->a.status == 304 && revalidates(j->f) && j->a.etag_seen &&
+           net_etag_parse(str_from_c(j->a.etag), &theirs) == ERR_OK &&
+           net_etag_parse(str_from_c(j->f->stale.etag), &ours) == ERR_OK &&
+           !net_etag_weak_eq(&theirs, &ours);
 }
 
 static void make_headers(const struct job *j, const char *lines[HEADERS_MAX], char room[3][400])
@@ -176,6 +186,10 @@ static enum edge_got try_once(struct job *j, bool *out_off_list)
     first_url(j);
     for (;;) {
         enum edge_got got = get_once(j);
+        if (got == EDGE_GOT_ANSWER && of_another_version(j)) {
+            j->f->retagged = true; /* and is asked for, whatever it is */
+            continue;
+        }
         if (got != EDGE_GOT_ANSWER || !is_redirect(&j->a))
             return got;
         if (hops++ == edge_config(j->e)->fill_redirects || follow(j) != ERR_OK) {
