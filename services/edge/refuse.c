@@ -129,8 +129,15 @@ void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_rejec
     enum edge_reason reason = reason_of(why, p);
     const struct net_route *route = net_req_route(rq);
     (void)s;
-    if (!route && str_starts(net_req_path(rq), STR("/edge/"))) /* no such path, or not this method */
-        net_req_answer_with(rq, STR(EDGE_SAFE_HEADERS));
+    if (!route && str_starts(net_req_path(rq), STR("/edge/"))) { /* no such path, or not this method */
+        char raw[1024];
+        struct buf always;
+        buf_init_fixed(&always, raw, sizeof raw);
+        buf_puts(&always, EDGE_SAFE_HEADERS);
+        if (reason == EDGE_R_NONE)
+            edge_cors(e, rq, &always);
+        net_req_answer_with(rq, buf_str(&always));
+    }
     if (reason == EDGE_R_NONE || p->headers || (route && route->tag == EDGE_AT_ADMIN))
         return;
     edge_count_reject(e, rq, p->err, reason);

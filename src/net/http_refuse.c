@@ -101,6 +101,10 @@ void net_refuse__instead(struct net_conn *c, struct net_req *rq, enum net_reject
     ghost->want_keep = rq->want_keep;
     ghost->match.leaf = rq->match.leaf;
     ghost->bytes_in = rq->bytes_in;
+    if (rq->text) { /* what it asked for is still the question */
+        ghost->head = rq->head;
+        ghost->text = memcpy(net_req__keep(ghost, rq->head.head_bytes), rq->text, rq->head.head_bytes);
+    }
     memcpy(ghost->corr, rq->corr_id.p, rq->corr_id.n);
     ghost->corr_id = (struct str){ghost->corr, rq->corr_id.n};
     if (rq->method.n)
