@@ -24,6 +24,7 @@ struct tile_call {
     uint64_t key;
     enum edge_coding coding; /* of this tile as it is stored */
     bool inflate;
+    bool unreadable; /* as it is stored, for this client; and we cannot decode it either */
     bool takes_gzip; /* MBTiles, where each tile has a coding of its own */
     unsigned loop;   /* where the request came in */
     uint64_t as_of;
@@ -183,6 +184,11 @@ static enum err inflate_tile(struct edge *e, struct net_req *rq, struct tile_cal
 static enum err serve_tile(struct edge *e, struct net_req *rq, struct tile_call *c,
                            struct edge_tag_cache *cache, bool may_block)
 {
+    if (c->unreadable) {
+        edge_refuse(e, rq, ERR_NOT_ACCEPTABLE, EDGE_R_NONE,
+                    "the tile is stored as br, which the client does not accept");
+        return ERR_OK;
+    }
     if (c->inflate)
         return inflate_tile(e, rq, c, may_block);
     struct edge_repr r = repr_of(e, c);
@@ -321,19 +327,14 @@ static void defer_call(struct edge *e, struct net_req *rq, const struct tile_cal
     edge_defer(e, rq, run, drop_call, copy);
 }
 
-/* Does the client take the coding the pack stores? False: it was answered. */
-static bool choose_coding(struct edge *e, struct net_req *rq, struct tile_call *c)
+/* Does the client take the coding the pack stores? */
+static void choose_coding(const struct net_req *rq, struct tile_call *c)
 {
     enum edge_coding coding = c->coding = c->p->header.tiles;
     if (!*edge_coding_name(coding) || edge_accepts(net_req_header(rq, "accept-encoding"), coding))
-        return true;
-    if (coding == EDGE_CODING_BROTLI) {
-        edge_refuse(e, rq, ERR_NOT_ACCEPTABLE, EDGE_R_NONE,
-                    "the tile is stored as br, which the client does not accept");
-        return false;
-    }
-    c->inflate = true;
-    return true;
+        return;
+    c->unreadable = coding == EDGE_CODING_BROTLI;
+    c->inflate = !c->unreadable;
 }
 
 /* Looks the tile up and answers, or hands over the pin with the deferred call. True: the pin is still ours. */
@@ -354,8 +355,7 @@ static bool tile_of_pack(struct edge *e, struct net_req *rq, struct tile_call *c
         defer_call(e, rq, c, mbtile_later);
         return false;
     }
-    if (!choose_coding(e, rq, c))
-        return true;
+    choose_coding(rq, c);
     enum err err = find_tile(e, c, false);
     if (err == ERR_NOT_FOUND) {
         no_tile(e, rq, c->p);
