@@ -381,7 +381,8 @@ static void start(struct edge *e, struct edge_fill *f)
 static bool filled_meanwhile(struct edge *e, struct edge_fill *f)
 {
     struct edge_hit hit;
-    if (!result_of(e, f, &hit) || (hit.valid_until_ms && hit.valid_until_ms <= edge_now_ms(e)))
+    if (!result_of(e, f, &hit) || (hit.valid_until_ms && hit.valid_until_ms <= edge_now_ms(e)) ||
+        (f->has_digest && !sha256_eq(&hit.digest, &f->digest)))
         return false;
     struct edge_waiter *w = detach(e, f);
     fill_free(f);

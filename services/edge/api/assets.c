@@ -101,6 +101,15 @@ static bool from_packs(struct edge *e, struct net_req *rq, struct str name, bool
     return true;
 }
 
+/* What a manifest lists under that name by now is another object, however fresh the stored one is. */
+static bool replaced(struct edge *e, const struct edge_route *route, struct str path,
+                     const struct edge_hit *hit)
+{
+    struct sha256 listed;
+    return route->manifest && edge_digest_find(e, route, path, &listed) == ERR_OK &&
+           !sha256_eq(&listed, &hit->digest);
+}
+
 static bool fresh(struct edge *e, const struct edge_hit *hit)
 {
     return hit->valid_until_ms == 0 || edge_now_ms(e) < hit->valid_until_ms;
@@ -130,7 +139,7 @@ static void from_store(struct edge *e, struct net_req *rq, struct str name, stru
     struct edge_hit hit;
     struct sha256 listed;
     bool found = edge_store_find(e->store, name, &hit);
-    if (found && (!route || fresh(e, &hit))) {
+    if (found && (!route || (fresh(e, &hit) && !replaced(e, route, path, &hit)))) {
         edge_serve_hit(e, rq, &hit, EDGE_FROM_CAS, false);
         return;
     }
