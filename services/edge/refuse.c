@@ -141,6 +141,9 @@ void edge_refusing(struct svc *s, void *edge, struct net_req *rq, enum net_rejec
     if (reason == EDGE_R_NONE || p->headers || (route && route->tag == EDGE_AT_ADMIN))
         return;
     edge_count_reject(e, rq, p->err, reason);
+    if (why ==
+        NET_REJECT_DEADLINE) /* who takes too long to send its head or body is the frame's to count */
+        obs_counter_inc(obs_counter_nth(e->m[EDGE_M_io_timeouts], 0));
     if (why == NET_REJECT_CONNS || why == NET_REJECT_INFLIGHT)
         edge_shed(e);
     struct net_headers *h = arena_zalloc(net_req_arena(rq), sizeof *h);
