@@ -62,6 +62,8 @@ def raw(how):
         "no-length": ok + tag + b"\r\n" + body,
         "nowhere": b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n",
         "long-way": b"HTTP/1.1 302 Found\r\nLocation: /good/" + b"x" * 3000 + b"\r\nContent-Length: 0\r\n\r\n",
+        "somebody": b"HTTP/1.1 302 Found\r\nLocation: https://somebody@127.0.0.1/good/x\r\nContent-Length: 0\r\n\r\n",
+        "another-way": b"HTTP/1.1 302 Found\r\nLocation: ftp://127.0.0.1/good/x\r\nContent-Length: 0\r\n\r\n",
         "two-lengths": ok + tag + b"Content-Length: 5\r\n" + length + b"\r\n" + body,
         "private": ok + tag + length + b'Cache-Control: max-age=60\r\nCache-Control: public, PRIVATE="x"\r\n\r\n' + body,
     }.get(how)

@@ -307,6 +307,15 @@ bool edge_url_below(struct str url, const struct edge_origin *origin)
            str_starts(path, origin->path) && !dot_segment(path);
 }
 
+/* "word:" before anything else: an absolute URI, whatever kind (RFC 3986 §4.2), and no path of ours. */
+static bool has_scheme(struct str s)
+{
+    size_t n = 0;
+    while (n < s.n && (alnum(s.p[n]) || s.p[n] == '+' || s.p[n] == '-' || s.p[n] == '.'))
+        n++;
+    return n && n < s.n && s.p[n] == ':';
+}
+
 enum err edge_url_resolve(struct str base, struct str location, struct buf *out)
 {
     struct edge_origin b, check;
@@ -317,6 +326,8 @@ enum err edge_url_resolve(struct str base, struct str location, struct buf *out)
     size_t at = out->n;
     if (edge_url_parse(fragment_free, &check) == ERR_OK)
         buf_put_str(out, fragment_free);
+    else if (has_scheme(fragment_free))
+        return ERR_SYNTAX;
     else if (str_starts(fragment_free, STR("//"))) {
         buf_put_str(out, b.scheme);
         buf_putc(out, ':');
@@ -328,7 +339,8 @@ enum err edge_url_resolve(struct str base, struct str location, struct buf *out)
         if (fragment_free.n == 0 || fragment_free.p[0] != '/') {
             struct str path = without_query(b.path);
             size_t n = path.n;
-            while (n && path.p[n - 1] != '/')
+            bool query = fragment_free.n && fragment_free.p[0] == '?';
+            while (!query && n && path.p[n - 1] != '/')
                 n--;
             buf_put(out, path.p, n);
         }

@@ -598,6 +598,17 @@ static void origins_are_https_and_redirects_stay_below_them(void **state)
     assert_string_equal(buf_cstr(&b), "https://h/x");
     buf_reset(&b);
     assert_int_equal(edge_url_resolve(STR("https://h/a/b"), STR("a b"), &b), ERR_SYNTAX);
+    buf_reset(&b);
+    assert_int_equal(edge_url_resolve(STR("https://h/a/b?c"), STR("?d"), &b), ERR_OK);
+    assert_string_equal(buf_cstr(&b), "https://h/a/b?d");
+    /* what is absolute and not to be followed is no path below the origin either */
+    static const char *const absolute[] = {"https://me@h/a/c", "https://h:99999/a/c", "https:/a/c",
+                                           "ftp://h/a/c",      "file:///a/c",         "data:,x",
+                                           "x-y+z.1:c"};
+    for (size_t i = 0; i < sizeof absolute / sizeof *absolute; i++) {
+        buf_reset(&b);
+        assert_int_equal(edge_url_resolve(STR("https://h/a/b"), str_from_c(absolute[i]), &b), ERR_SYNTAX);
+    }
     buf_fini(&b);
 }
 
