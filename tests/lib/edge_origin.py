@@ -60,6 +60,7 @@ def raw(how):
         "part": b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-%d/9999\r\n" % (len(body) - 1) + tag + length + b"\r\n" + body,
         "unasked": b"HTTP/1.1 304 Not Modified\r\n" + tag + b"\r\n",
         "no-length": ok + tag + b"\r\n" + body,
+        "identity": ok + tag + b"Transfer-Encoding: identity\r\n\r\n" + body[:150],
         "nowhere": b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\n\r\n",
         "long-way": b"HTTP/1.1 302 Found\r\nLocation: /good/" + b"x" * 3000 + b"\r\nContent-Length: 0\r\n\r\n",
         "somebody": b"HTTP/1.1 302 Found\r\nLocation: https://somebody@127.0.0.1/good/x\r\nContent-Length: 0\r\n\r\n",

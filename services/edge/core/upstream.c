@@ -30,6 +30,14 @@ static bool has_word(struct str list, const char *word)
     return false;
 }
 
+static struct str last_word(struct str list)
+{
+    struct str item = {NULL, 0};
+    for (struct str rest = list; rest.p;)
+        rest = str_cut(rest, ',', &item);
+    return str_trim(item);
+}
+
 void edge_upstream_line(struct edge_answer *a, struct str line)
 {
     struct str name, value;
@@ -71,5 +79,6 @@ void edge_upstream_line(struct edge_answer *a, struct str line)
         a->unclear = a->unclear || !good || (a->declared >= 0 && (uint64_t)a->declared != v);
         a->declared = good ? (int64_t)v : -1;
     } else if (is_name(name, "transfer-encoding"))
-        a->chunked = true;
+        a->chunked =
+            is_name(last_word(value), "chunked"); /* any other leaves the end to the connection's */
 }
