@@ -249,6 +249,7 @@ static enum net_io send_memory(struct net_conn *c, size_t *out_n, enum err *out_
 {
     struct iovec iov[IOV_BATCH];
     size_t n = 0, asked = 0;
+    bool mapped = false;
     struct net_out *o = c->out_head;
     for (; o && o->kind != NET_OUT_FILE && n < IOV_BATCH && is_still(o); o = o->next) {
         size_t step = at_hand(c, o, SIZE_MAX);
@@ -258,6 +259,7 @@ static enum net_io send_memory(struct net_conn *c, size_t *out_n, enum err *out_
         iov[n].iov_len = step;
         asked += step;
         n++;
+        mapped = mapped || o->still;
         if (step < o->n)
             break;
     }
@@ -283,7 +285,8 @@ static enum net_io send_memory(struct net_conn *c, size_t *out_n, enum err *out_
     if (r < 0)
         return failed(out_why);
     *out_n = (size_t)r;
-    c->blocked = (size_t)r < asked;
+    /* Less than asked for: the socket is full. Or a mapping ends sooner than its file did, which is said when nothing stands before it. */
+    c->blocked = (size_t)r < asked && !mapped;
     return NET_IO_OK;
 }
 

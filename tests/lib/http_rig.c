@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "net/loop.h"
@@ -109,6 +110,7 @@ void http_rig_release(void *arg, enum err result)
         http_rig.releases++;
     else
         http_rig.released_bad++;
+    http_rig.unreadable += result == ERR_IO;
 }
 
 char http_rig_big[HTTP_RIG_BIG];
@@ -155,6 +157,26 @@ static void short_file(struct net_req *rq, void *ctx)
     (void)ctx;
     net_reply_parts(rq, 200, NULL, &(struct net_source){.fd = file_fd(), .release = http_rig_release},
                     &(struct net_part){.n = 2 << 20}, 1);
+}
+
+static bool always(void *arg)
+{
+    (void)arg;
+    return true;
+}
+
+/* A mapping of a file that is a quarter as long by now. */
+static void shrunk(struct net_req *rq, void *ctx)
+{
+    static void *map;
+    int fd = file_fd();
+    (void)ctx;
+    map = mmap(map, 1 << 20, PROT_READ, MAP_SHARED | (map ? MAP_FIXED : 0), fd, 0);
+    assert_true(map != MAP_FAILED && ftruncate(fd, 1 << 18) == 0);
+    close(fd);
+    net_reply_parts(rq, 200, NULL,
+                    &(struct net_source){.fd = -1, .still = always, .release = http_rig_release},
+                    &(struct net_part){.p = map, .n = 1 << 20}, 1);
 }
 
 static void stream(struct net_req *rq, void *ctx)
@@ -271,6 +293,7 @@ const struct net_route http_rig_routes[] = {
     {.method = "GET", .pattern = "/large", .fn = large},
     {.method = "GET", .pattern = "/file", .fn = file},
     {.method = "GET", .pattern = "/short-file", .fn = short_file},
+    {.method = "GET", .pattern = "/shrunk", .fn = shrunk},
     {.method = "GET", .pattern = "/stream", .fn = stream, .flags = NET_NO_DEADLINE},
     {.method = "GET", .pattern = "/produced", .fn = produced},
     {.method = "POST",

@@ -24,7 +24,8 @@ struct http_rig {
     uint16_t port;
     struct rt_chan *jobs; /* requests for the worker threads */
     struct net_outbox *outbox;
-    _Atomic int closes, releases, released_bad, rejects[NET_REJECT_COUNT], done, late, conns, inflight;
+    _Atomic int closes, releases, released_bad, unreadable, rejects[NET_REJECT_COUNT], done, late, conns,
+        inflight;
     _Atomic int done_status, done_complete, pieces;
     struct net_req *_Atomic held; /* by /hold */
     _Atomic(struct net_req *) stream;

@@ -39,6 +39,12 @@ static void memory_and_files_leave_without_being_copied_and_are_released(void **
     assert_true(r.status == 200 && !r.complete && r.body_n == 1 << 20);
     raw_free(&r);
     EVENTUALLY(http_rig.released_bad == 1);
+    /* so is a mapping of one, and its owner is told why; the socket was not full */
+    raw_once(http_rig.port, "GET /shrunk HTTP/1.1\r\nHost: x\r\n\r\n", &r);
+    assert_true(r.status == 200 && !r.complete && r.body_n <= 1 << 18);
+    raw_free(&r);
+    EVENTUALLY(http_rig.released_bad == 2);
+    assert_int_equal(http_rig.unreadable, 2);
     http_rig_stop();
 }
 
