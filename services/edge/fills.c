@@ -406,7 +406,7 @@ struct wish {
 static void ask(struct edge *e, struct net_req *rq, const struct wish *wish)
 {
     struct edge_outcome o;
-    struct edge_prefer prefer = edge_prefer_parse(net_req_header(rq, "prefer"));
+    struct edge_prefer prefer = edge_prefer_parse(net_req_header_list(rq, "prefer"));
     struct edge_origin_state *origin = origin_of(e, wish->route->label);
     int64_t now = edge_now_ns(e);
     obs_counter_inc(obs_counter_nth(e->m[EDGE_M_misses], wish->stale ? 1 : 0));

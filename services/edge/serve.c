@@ -127,7 +127,7 @@ static void put_headers(const struct reply *p, struct buf *out)
         buf_put_u64(out, (uint64_t)r->age_s);
         buf_puts(out, "\r\n");
     }
-    struct str want = net_req_header(p->rq, "want-repr-digest");
+    struct str want = net_req_header_list(p->rq, "want-repr-digest");
     if (want.p && edge_wants_digest(want)) {
         char text[64];
         base64_encode(r->digest.b, sizeof r->digest.b, text);

@@ -460,17 +460,20 @@ void net_req_resume_body(struct net_req *rq)
         net_loop_post(rq->w->loop, &rq->body_msg);
 }
 
-/* A list field that occurs several times means its values joined by commas (RFC 9110 §5.3). */
-static struct str joined(struct net_req *rq, const char *name)
+struct str net_req_header_list(struct net_req *rq, const char *name)
 {
-    size_t count = net_req_header_count(rq, name), n = 0, total = 0;
-    if (count <= 1)
-        return net_req_header(rq, name);
-    struct str want = str_from_c(name), field, value;
-    for (size_t i = 0; i < rq->head.field_count; i++) {
-        net_req_header_at(rq, i, &field, &value);
-        total += net_http_name_eq(field, want) ? value.n + 2 : 0;
+    size_t count = 0, n = 0, total = 0;
+    struct str want = str_from_c(name), field, value, first = {NULL, 0};
+    for (size_t i = 0; rq->text && i < rq->head.field_count; i++) {
+        const struct net_http_field *f = &rq->head.fields[i];
+        if (f->name.n != want.n || !net_http_name_eq(net_http_text(rq->text, f->name), want))
+            continue;
+        if (count++ == 0)
+            first = net_http_text(rq->text, f->value);
+        total += (size_t)f->value.n + 2;
     }
+    if (count <= 1)
+        return first;
     char *out = arena_alloc(&rq->arena, total);
     CHECK(out != NULL);
     for (size_t i = 0; i < rq->head.field_count; i++) {
@@ -520,8 +523,8 @@ void net_req_conditions(struct net_req *rq, struct net_conditions *out)
         else if (!to->p)
             *to = net_http_text(rq->text, f->value);
         else if (to == &out->if_match)
-            *to = joined(rq, "if-match");
+            *to = net_req_header_list(rq, "if-match");
         else if (to == &out->if_none_match)
-            *to = joined(rq, "if-none-match");
+            *to = net_req_header_list(rq, "if-none-match");
     }
 }

@@ -117,6 +117,8 @@ static inline struct str net_req_header(const struct net_req *rq,
 {
     return net_req_header_str(rq, str_from_c(name));
 }
+/* Of a field that is a list: several lines of it mean their values joined by commas (RFC 9110 §5.3). */
+struct str net_req_header_list(struct net_req *rq, const char *name);
 size_t net_req_header_count(const struct net_req *rq, const char *name); /* how often it occurs */
 size_t net_req_headers(const struct net_req *rq);
 void net_req_header_at(const struct net_req *rq, size_t index, struct str *out_name, struct str *out_value);

@@ -328,10 +328,10 @@ static void defer_call(struct edge *e, struct net_req *rq, const struct tile_cal
 }
 
 /* Does the client take the coding the pack stores? */
-static void choose_coding(const struct net_req *rq, struct tile_call *c)
+static void choose_coding(struct net_req *rq, struct tile_call *c)
 {
     enum edge_coding coding = c->coding = c->p->header.tiles;
-    if (!*edge_coding_name(coding) || edge_accepts(net_req_header(rq, "accept-encoding"), coding))
+    if (!*edge_coding_name(coding) || edge_accepts(net_req_header_list(rq, "accept-encoding"), coding))
         return;
     c->unreadable = coding == EDGE_CODING_BROTLI;
     c->inflate = !c->unreadable;
@@ -347,7 +347,7 @@ static bool tile_of_pack(struct edge *e, struct net_req *rq, struct tile_call *c
         return true;
     }
     if (c->p->kind == EDGE_PACK_MBTILES) {
-        c->takes_gzip = edge_accepts(net_req_header(rq, "accept-encoding"), EDGE_CODING_GZIP);
+        c->takes_gzip = edge_accepts(net_req_header_list(rq, "accept-encoding"), EDGE_CODING_GZIP);
         c->key = edge_tile_mbtiles_key(&c->tile);
         c->loop = net_req_loop_index(rq);
         if (mbtile_now(e, rq, c))

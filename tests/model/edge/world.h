@@ -69,6 +69,11 @@ struct str net_req_header_str(const struct net_req *rq, struct str name)
     return r->prefer && str_eq_c(name, "prefer") ? str_from_c(r->prefer) : (struct str){NULL, 0};
 }
 
+struct str net_req_header_list(struct net_req *rq, const char *name)
+{
+    return net_req_header_str(rq, str_from_c(name));
+}
+
 struct str net_req_corr_id(const struct net_req *rq)
 {
     (void)rq;
