@@ -24,8 +24,10 @@ void rt_breaker_configure(struct rt_breaker *b, const struct rt_breaker_spec *sp
     CHECK(!rolling || spec->window_ms >= RT_BREAKER_BUCKETS);
     CHECK(spec->rate_percent <= 100 && (spec->rate_calls == 0) == (spec->rate_percent == 0));
     os_mutex_lock(&b->m);
-    if (b->spec.window_ms != spec->window_ms)
+    if (b->spec.window_ms != spec->window_ms) {
         memset(b->buckets, 0, sizeof b->buckets);
+        b->bucket_at = 0; /* a number of tenths of the old one, which in a longer one lies in the future */
+    }
     b->spec = *spec;
     if (b->spec.probes == 0)
         b->spec.probes = 1;

@@ -72,6 +72,23 @@ static void failures_in_a_rolling_window_open(void **state)
     assert_int_equal(rt_breaker_state(&b, now), RT_BREAKER_CLOSED);
 }
 
+static void a_longer_window_is_a_window_from_the_start(void **state)
+{
+    (void)state;
+    struct rt_breaker_spec spec = {.in_window = 20, .window_ms = 10000, .open_ms = 5000};
+    start(spec);
+    fail_times(1);
+    spec.window_ms = 60000;
+    rt_breaker_configure(&b, &spec);
+    for (int i = 0; i < 100; i++) { /* 16 a minute */
+        now += MS(3800);
+        fail_times(1);
+    }
+    assert_int_equal(rt_breaker_state(&b, now), RT_BREAKER_CLOSED);
+    fail_times(5);
+    assert_int_equal(rt_breaker_state(&b, now), RT_BREAKER_OPEN);
+}
+
 static void share_of_failures_opens_only_with_enough_calls(void **state)
 {
     (void)state;
@@ -121,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(failures_in_a_row_open_and_one_probe_closes),
         cmocka_unit_test(failures_in_a_rolling_window_open),
+        cmocka_unit_test(a_longer_window_is_a_window_from_the_start),
         cmocka_unit_test(share_of_failures_opens_only_with_enough_calls),
         cmocka_unit_test(each_failed_probe_doubles_the_pause_up_to_the_maximum),
         cmocka_unit_test(neutral_answers_free_the_probe_without_deciding),
