@@ -30,6 +30,7 @@ static void reset(struct net_req *rq, struct net_worker *w)
     atomic_store_explicit(&rq->gone, false, memory_order_relaxed);
     atomic_store_explicit(&rq->resuming, false, memory_order_relaxed);
     rq->deadline_ns = OS_NEVER;
+    rq->late_err = ERR_OK;
     rq->method = rq->corr_id = rq->traceparent = rq->lines = (struct str){NULL, 0};
     rq->text = NULL;
     rq->body = NULL;
@@ -43,6 +44,7 @@ static void reset(struct net_req *rq, struct net_worker *w)
     rq->stream = NULL;
     rq->permit = (struct net_admission_permit){NULL, NULL};
     rq->status = 0;
+    rq->problem = ERR_OK;
     rq->end_at = 0;
     rq->answer.release = NULL;
     rq->answer.close_fd = false;
@@ -54,6 +56,8 @@ static struct net_req *created(void)
     CHECK(rq != NULL);
     arena_init(&rq->arena, ARENA_CHUNK, ARENA_OWN + NET_REQ_ARENA);
     buf_init(&rq->reply, REPLY_MAX);
+    rq->body_msg.fn =
+        net_body__resume; /* once: whoever resumes again while it is posted must not write it */
     return rq;
 }
 
@@ -453,7 +457,6 @@ void net_req_pause_body(struct net_req *rq)
 
 void net_req_resume_body(struct net_req *rq)
 {
-    rq->body_msg.fn = net_body__resume;
     if (net_loop_current() == rq->w->loop)
         net_body__resume(&rq->body_msg); /* at once: the handler may answer next, and end the request */
     else if (!atomic_exchange_explicit(&rq->resuming, true, memory_order_acq_rel))

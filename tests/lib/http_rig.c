@@ -103,6 +103,13 @@ static void hold(struct net_req *rq, void *ctx)
     http_rig.held = rq;
 }
 
+/* What it began may be done or not if it is late; it is not. */
+static void begun(struct net_req *rq, void *ctx)
+{
+    net_req_answer_by(rq, deadline_in_ms(60000), ERR_OUTCOME_UNKNOWN);
+    hello(rq, ctx);
+}
+
 void http_rig_release(void *arg, enum err result)
 {
     (void)arg;
@@ -286,6 +293,7 @@ const struct net_route http_rig_routes[] = {
     {.method = "POST", .pattern = "/defer/{n}", .fn = defer},
     {.method = "GET", .pattern = "/boxed/{n}", .fn = boxed},
     {.method = "GET", .pattern = "/hold", .fn = hold},
+    {.method = "GET", .pattern = "/begun", .fn = begun},
     {.method = "GET", .pattern = "/stall", .fn = stall},
     {.method = "GET", .pattern = "/stall-after", .fn = stall_after},
     {.method = "GET", .pattern = "/pinned", .fn = pinned},

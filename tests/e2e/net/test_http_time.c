@@ -97,6 +97,19 @@ static void the_server_answers_503_at_the_deadline_and_drops_the_late_answer(voi
     http_rig_stop();
 }
 
+/* What one handler meant by its deadline is not what the next one means: requests are used again. */
+static void a_late_answer_is_called_what_its_own_handler_said(void **state)
+{
+    (void)state;
+    http_rig_start((struct net_limits){.request_timeout_ms = 60});
+    http_ask("GET /begun HTTP/1.1\r\nHost: x\r\n\r\n", 200, "hello");
+    EVENTUALLY(http_rig.done == 1);
+    http_ask("GET /hold HTTP/1.1\r\nHost: x\r\n\r\n", 503, "\"code\":\"timeout\"");
+    EVENTUALLY(http_rig.closes == 1);
+    net_reply(http_rig.held, 200, NULL, http_text(""));
+    http_rig_stop();
+}
+
 static void callers_shorten_the_deadline_but_never_lengthen_it(void **state)
 {
     (void)state;
@@ -144,6 +157,7 @@ int main(void)
         cmocka_unit_test(an_idle_connection_is_closed),
         cmocka_unit_test(a_client_that_does_not_read_is_cut_and_pins_are_released),
         cmocka_unit_test(the_server_answers_503_at_the_deadline_and_drops_the_late_answer),
+        cmocka_unit_test(a_late_answer_is_called_what_its_own_handler_said),
         cmocka_unit_test(callers_shorten_the_deadline_but_never_lengthen_it),
         cmocka_unit_test(a_client_that_leaves_is_noticed_and_its_answer_dropped),
     };
