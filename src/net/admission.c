@@ -40,12 +40,14 @@ size_t net_admission_inflight(const struct net_admission *a)
     return atomic_load_explicit(&a->inflight, memory_order_relaxed);
 }
 
-/* GCRA: a request costs 1/rate; the bucket may be at most burst requests away from full. Relaxed: one word decides. */
+/* GCRA: a request costs 1/rate; the bucket may be at most burst requests away from full, and holds one however few a second bring.
+ * Relaxed: one word decides. */
 static bool bucket_take(_Atomic int64_t *full_at, double rate, double burst, int64_t now_ns,
                         unsigned *out_wait_s)
 {
-    const double second = 1e9;
-    int64_t cost = (int64_t)(second / rate), room = (int64_t)(second * burst / rate);
+    const double second = 1e9, most = 1e15; /* eleven days: far from what a clock of 64 bits can hold */
+    double each = second / rate < most ? second / rate : most, all = burst > 1 ? each * burst : each;
+    int64_t cost = (int64_t)each, room = (int64_t)(all < most ? all : most);
     int64_t seen = atomic_load_explicit(full_at, memory_order_relaxed);
     for (;;) {
         int64_t base = seen > now_ns ? seen : now_ns;

@@ -51,6 +51,27 @@ static void a_peer_gets_its_burst_then_its_rate(void **state)
     net_admission_destroy(a);
 }
 
+static void a_rate_below_one_in_a_second_lets_one_in_at_a_time(void **state)
+{
+    (void)state;
+    static const double rates[] = {0.4, 0.1, 0.001, 1e-30};
+    static const struct net_admission_limits none = {.inflight = 100};
+    struct net_admission_refusal why = {0};
+    for (size_t i = 0; i < 2 * sizeof rates / sizeof *rates; i++) {
+        struct net_admission *a;
+        struct net_admission_limits l = none;
+        double rate = rates[i / 2];
+        *(i % 2 ? &l.rate : &l.rate_per_peer) = rate;
+        assert_int_equal(net_admission_create(&a), ERR_OK);
+        assert_int_equal(enter(a, &l, "10.0.0.1", second, &why), ERR_OK);
+        assert_int_equal(enter(a, &l, "10.0.0.1", second, &why), ERR_RATE_LIMITED);
+        assert_true(why.wait_s >= 2);
+        int64_t next = second + (int64_t)why.wait_s * second;
+        assert_int_equal(enter(a, &l, "10.0.0.1", next, &why), ERR_OK);
+        net_admission_destroy(a);
+    }
+}
+
 static void an_ipv6_peer_is_its_64_bit_prefix(void **state)
 {
     (void)state;
@@ -213,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peer_gets_its_burst_then_its_rate),
+        cmocka_unit_test(a_rate_below_one_in_a_second_lets_one_in_at_a_time),
         cmocka_unit_test(an_ipv6_peer_is_its_64_bit_prefix),
         cmocka_unit_test(the_rate_of_all_bounds_everybody_together),
         cmocka_unit_test(a_burst_of_its_own_is_let_in_before_the_rate_counts),
