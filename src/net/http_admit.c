@@ -143,6 +143,8 @@ static void body_begin(struct net_conn *c, struct net_req *rq)
     if (h->expect_continue && rq->head.minor == 1 && net_conn__in_n(c) == 0) {
         rq->want_100 = true;
         net_reply__emit(c);
+        if (c->dead) /* a stream before it came to its end, and took the connection with it */
+            return;
     }
     if (rq->match.leaf->route->flags & NET_STREAM_BODY)
         dispatch(c, rq);

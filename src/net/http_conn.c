@@ -328,10 +328,11 @@ static void on_timer(struct net_timer *t)
 static void current_end(struct net_conn *c, bool was_dirty)
 {
     c->w->current = NULL;
-    if (was_dirty || !c->is_dirty || c->dead)
+    if (was_dirty || !c->is_dirty)
         return;
     c->is_dirty = false;
-    conn_flush(c);
+    if (!c->dead)
+        conn_flush(c);
 }
 
 static void on_event(struct net_fd *nf, uint32_t events)
@@ -407,6 +408,21 @@ void net_conn__open(struct net_worker *w, int fd, const struct net_peer *peer, s
         net_refuse__conn(c);
 }
 
+/* Those that are not on one of the lists any more. Not when the lists are empty: one client that sends as fast as it is read keeps
+ * them filled for as long as it likes, and whoever came and went meanwhile would stay. */
+static void bury(struct net_worker *w)
+{
+    for (struct net_conn **at = &w->dead, *c; (c = *at);) {
+        if (c->is_dirty || c->is_resume) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        c->next = w->free_conns;
+        w->free_conns = c;
+    }
+}
+
 void net_conn__batch_end(struct net_worker *w)
 {
     struct net_conn *list = w->resume;
@@ -432,16 +448,9 @@ void net_conn__batch_end(struct net_worker *w)
         if (!c->dead)
             conn_flush(c);
     }
-    if (w->resume || w->dirty) {
+    if (w->resume || w->dirty)
         net_loop_again(w->loop);
-        return; /* dead ones may still be on a list */
-    }
-    while (w->dead) {
-        struct net_conn *c = w->dead;
-        w->dead = c->next;
-        c->next = w->free_conns;
-        w->free_conns = c;
-    }
+    bury(w);
 }
 
 void net_conn__go_on(struct net_worker *w)
