@@ -287,7 +287,8 @@ static void listeners_close(struct net_worker *w)
 static void worker_poked(struct net_msg *m)
 {
     struct net_worker *w = (struct net_worker *)(void *)((char *)m - offsetof(struct net_worker, poke));
-    /* acquire-release with the exchange in net_server_go_on: what was done before is seen now, or it posts again */
+    /* An exchange, as in poke_all, not a store: of two on one word one comes first, so that either what was set before the other's is
+     * seen below, or it finds this false and posts again. Past a mere store the looks below could be done early, and miss it. */
     atomic_exchange_explicit(&w->poked, false, memory_order_acq_rel);
     worker_news(w);
     net_conn__go_on(w);
