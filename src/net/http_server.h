@@ -90,6 +90,8 @@ struct net_peer {
     pid_t pid;
 };
 
+bool net_addr_is_loopback(const uint8_t addr[16]); /* 127.0.0.0/8, ::1 */
+
 enum { NET_PEER_CHARS = 64 };
 void net_peer_format(const struct net_peer *peer,
                      char out[NET_PEER_CHARS]); /* "127.0.0.1", "::1", "uid:1000" */

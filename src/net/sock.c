@@ -84,6 +84,14 @@ bool net_cidr_any(const struct net_cidr *list, size_t n, const uint8_t addr[16])
     return false;
 }
 
+bool net_addr_is_loopback(const uint8_t addr[16])
+{
+    static const uint8_t v6[16] = {[15] = 1};
+    if (memcmp(addr, mapped, sizeof mapped) == 0)
+        return addr[12] == 127;
+    return memcmp(addr, v6, sizeof v6) == 0;
+}
+
 void net_peer_format(const struct net_peer *peer, char out[NET_PEER_CHARS])
 {
     if (peer->kind == NET_PEER_UNIX)
@@ -230,7 +238,8 @@ static enum err remove_stale(const union any_addr *a, socklen_t n)
         return errno == ENOENT ? ERR_OK : err_from_errno(errno);
     if (!S_ISSOCK(st.st_mode))
         return ERR_EXISTS;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* Non-blocking: somebody alive whose queue is full (EAGAIN) would be waited for. */
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return err_from_errno(errno);
     bool alive = connect(fd, &a->sa, n) == 0 || errno != ECONNREFUSED;
@@ -296,12 +305,11 @@ enum err net_sock_accept(int listen_fd, int *out_fd, struct net_peer *out_peer)
         memcpy(out_peer->addr, mapped, sizeof mapped);
         memcpy(out_peer->addr + 12, &a.v4.sin_addr, 4);
         out_peer->port = ntohs(a.v4.sin_port);
-        out_peer->loopback = out_peer->addr[12] == 127;
     } else {
         memcpy(out_peer->addr, &a.v6.sin6_addr, 16);
         out_peer->port = ntohs(a.v6.sin6_port);
-        out_peer->loopback = IN6_IS_ADDR_LOOPBACK(&a.v6.sin6_addr);
     }
+    out_peer->loopback = net_addr_is_loopback(out_peer->addr);
     *out_fd = fd;
     return ERR_OK;
 }
