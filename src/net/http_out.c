@@ -230,8 +230,8 @@ static size_t read_file(const struct net_out *o, uint8_t *to, size_t n)
 {
     struct iovec v = {to, n};
     ssize_t r = preadv2(o->fd, &v, 1, o->off, RWF_NOWAIT);
-    /* Not all in memory any more, or (EOPNOTSUPP) nowhere else: as sendfile would. Never less than last time: a record that TLS could not
-     * send has to be offered again as long as it was. */
+    /* Not in memory any more, or (EOPNOTSUPP) nowhere else: as sendfile would. All of it: a TLS record that had to wait is asked for
+     * again, and OpenSSL takes less than the first time for a mistake that ends the connection. */
     if (r < (ssize_t)v.iov_len)
         r = pread(o->fd, to, v.iov_len, o->off);
     return r > 0 && is_still(o) ? (size_t)r : 0;

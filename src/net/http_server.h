@@ -417,6 +417,11 @@ struct net_tls_config {
 };
 NODISCARD enum err net_tls_create(const struct net_tls_config *config, struct net_tls **out_tls);
 NODISCARD enum err net_tls_reload(struct net_tls *tls); /* reads the files again; on failure the old stay */
+/* The same in two steps, for who reloads more than this: what was read is taken, or (NULL is fine) forgotten. */
+struct net_tls_fresh;
+NODISCARD enum err net_tls_read_again(const struct net_tls *tls, struct net_tls_fresh **out_fresh);
+void net_tls_take(struct net_tls *tls, struct net_tls_fresh *fresh);
+void net_tls_forget(struct net_tls_fresh *fresh);
 struct net_tls *net_tls_ref(struct net_tls *tls);
 void net_tls_unref(struct net_tls *tls);
 uint64_t net_tls_failures(const struct net_tls *tls); /* handshakes that failed, so far */

@@ -95,18 +95,42 @@ enum err net_tls_create(const struct net_tls_config *config, struct net_tls **ou
     return ERR_OK;
 }
 
-enum err net_tls_reload(struct net_tls *tls)
+/* A context under another name: whoever holds one need not know OpenSSL. */
+static SSL_CTX *context_of(struct net_tls_fresh *fresh)
 {
-    SSL_CTX *fresh;
-    enum err e = context(tls, &fresh);
-    if (e != ERR_OK)
-        return e;
+    return (SSL_CTX *)(void *)fresh;
+}
+
+enum err net_tls_read_again(const struct net_tls *tls, struct net_tls_fresh **out_fresh)
+{
+    SSL_CTX *ctx;
+    enum err e = context(tls, &ctx);
+    if (e == ERR_OK)
+        *out_fresh = (struct net_tls_fresh *)(void *)ctx;
+    return e;
+}
+
+void net_tls_take(struct net_tls *tls, struct net_tls_fresh *fresh)
+{
     rt_lock_take(&tls->lock);
     SSL_CTX *old = tls->ctx;
-    tls->ctx = fresh;
+    tls->ctx = context_of(fresh);
     rt_lock_release(&tls->lock);
     SSL_CTX_free(old);
-    return ERR_OK;
+}
+
+void net_tls_forget(struct net_tls_fresh *fresh)
+{
+    SSL_CTX_free(context_of(fresh));
+}
+
+enum err net_tls_reload(struct net_tls *tls)
+{
+    struct net_tls_fresh *fresh;
+    enum err e = net_tls_read_again(tls, &fresh);
+    if (e == ERR_OK)
+        net_tls_take(tls, fresh);
+    return e;
 }
 
 struct net_tls *net_tls_ref(struct net_tls *tls)
@@ -184,8 +208,11 @@ static enum net_io verdict(struct net_tls_session *s, int r)
     }
 }
 
+/* SSL_get_error takes whatever lies in the thread's queue for this call's: what a handler, or libcurl, left there would end the
+ * connection of somebody who only has nothing to read now. */
 enum net_io net_tls_read(struct net_tls_session *s, void *p, size_t n, size_t *out_n)
 {
+    ERR_clear_error();
     int r = SSL_read(s->ssl, p, n > INT_MAX ? INT_MAX : (int)n);
     if (r <= 0)
         return verdict(s, r);
@@ -196,6 +223,7 @@ enum net_io net_tls_read(struct net_tls_session *s, void *p, size_t n, size_t *o
 enum net_io net_tls_write(struct net_tls_session *s, const void *p, size_t n, size_t *out_n)
 {
     CHECK(n > 0);
+    ERR_clear_error(); /* as in net_tls_read */
     int r = SSL_write(s->ssl, p, n > INT_MAX ? INT_MAX : (int)n);
     if (r <= 0)
         return verdict(s, r);

@@ -27,9 +27,16 @@ static void patience(int fd)
 
 void raw_connect(struct raw_conn *c, uint16_t port)
 {
+    raw_connect_small(c, port, 0);
+}
+
+void raw_connect_small(struct raw_conn *c, uint16_t port, int buffer)
+{
     *c = (struct raw_conn){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     assert_true(c->fd >= 0);
     patience(c->fd);
+    if (buffer)
+        setsockopt(c->fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);
     struct sockaddr_in a = {
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     assert_int_equal(connect(c->fd, (struct sockaddr *)&a, sizeof a), 0);

@@ -28,6 +28,8 @@ struct raw_response {
 };
 
 void raw_connect(struct raw_conn *c, uint16_t port);
+void raw_connect_small(struct raw_conn *c, uint16_t port,
+                       int buffer); /* with a receive buffer of that size */
 void raw_connect_unix(struct raw_conn *c, const char *path);
 void raw_close(struct raw_conn *c);
 void raw_send(struct raw_conn *c, const void *p, size_t n);

@@ -4,18 +4,22 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include "net/http_server.h"
+#include "net/http_internal.h"
 #include "raw_http.h"
 
 static char dir[] = "/tmp/ron-tls-XXXXXX", cert[64], key[64], other_cert[64], other_key[64];
@@ -73,6 +77,22 @@ static void file(struct net_req *rq, void *ctx)
     net_reply_file(rq, 200, NULL, fd, 7, sizeof big - 7);
 }
 
+enum { ON_DISK = 16 << 20, FROM = 8192, RECORD = 16384, FORGOTTEN = 4 << 20 };
+static int on_disk = -1; /* what /on-disk answers with */
+
+static void answer_on_disk(struct net_req *rq, void *ctx)
+{
+    (void)ctx;
+    net_reply_file(rq, 200, NULL, dup(on_disk), FROM, ON_DISK - FROM);
+}
+
+/* Leaves in OpenSSL's queue what it did not ask about, as one who tries a key that is none would. */
+static void clumsy(struct net_req *rq, void *ctx)
+{
+    ERR_raise(ERR_LIB_USER, ERR_R_INTERNAL_ERROR);
+    hello(rq, ctx);
+}
+
 static void echo(struct net_req *rq, void *ctx)
 {
     (void)ctx;
@@ -83,6 +103,8 @@ static const struct net_route routes[] = {
     {.method = "GET", .pattern = "/hello", .fn = hello},
     {.method = "GET", .pattern = "/large", .fn = large},
     {.method = "GET", .pattern = "/file", .fn = file},
+    {.method = "GET", .pattern = "/on-disk", .fn = answer_on_disk},
+    {.method = "GET", .pattern = "/clumsy", .fn = clumsy},
     {.method = "POST", .pattern = "/echo", .fn = echo},
 };
 
@@ -112,11 +134,11 @@ static void stop(void)
     net_server_destroy(server);
 }
 
-/* False: no handshake. */
-static bool tls_connect(struct raw_conn *c, uint16_t port, int max_version, const char *own_cert,
-                        const char *own_key)
+/* False: no handshake. buffer: how little is taken in at a time; 0: as the system likes. */
+static bool tls_connect_with(struct raw_conn *c, uint16_t port, int max_version, const char *own_cert,
+                             const char *own_key, int buffer)
 {
-    raw_connect(c, port);
+    raw_connect_small(c, port, buffer);
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     assert_non_null(ctx);
     SSL_CTX_set_max_proto_version(ctx, max_version);
@@ -130,6 +152,12 @@ static bool tls_connect(struct raw_conn *c, uint16_t port, int max_version, cons
     SSL_CTX_free(ctx);
     SSL_set_fd(c->ssl, c->fd);
     return SSL_connect(c->ssl) == 1;
+}
+
+static bool tls_connect(struct raw_conn *c, uint16_t port, int max_version, const char *own_cert,
+                        const char *own_key)
+{
+    return tls_connect_with(c, port, max_version, own_cert, own_key, 0);
 }
 
 static struct net_tls *tls_make(const char *client_ca)
@@ -252,6 +280,81 @@ static void reloading_takes_a_new_certificate_and_keeps_the_old_when_it_is_broke
     net_tls_unref(tls);
 }
 
+static int file_on_disk(void)
+{
+    char path[] = "/var/tmp/ron-tls-XXXXXX", *all = malloc(ON_DISK); /* rather not in memory */
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && all);
+    unlink(path);
+    for (size_t i = 0; i < ON_DISK; i++)
+        all[i] = big[i % sizeof big];
+    assert_int_equal(write(fd, all, ON_DISK), ON_DISK);
+    assert_int_equal(fsync(fd), 0); /* only what is on the disk can be forgotten */
+    free(all);
+    return fd;
+}
+
+/*
+ * A record that waits for room is read again and given to OpenSSL again, as long as the first time, wherever it is by then. Buffers
+ * smaller than a record make each wait, and the one that lies across what is forgotten is under way when its first bytes are there.
+ */
+static void a_file_that_leaves_the_memory_while_it_is_sent_arrives(void **state)
+{
+    (void)state;
+    on_disk = file_on_disk();
+    struct net_tls *tls = tls_make(NULL);
+    uint16_t port = start(tls, (struct net_limits){0});
+    net_tls_unref(tls);
+    int small = 4096;
+    struct raw_conn c;
+    struct raw_response r;
+    assert_int_equal(
+        setsockopt(server->workers[0].listeners[0].nf.fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+    assert_true(tls_connect_with(&c, port, 0, NULL, NULL, small));
+    raw_puts(&c, "GET /on-disk HTTP/1.1\r\nHost: x\r\n\r\n");
+    raw_head(&c, &r);
+    assert_int_equal(r.status, 200);
+    raw_free(&r);
+    size_t got = 0, wrong = 0, across = (FORGOTTEN - FROM) / RECORD * RECORD;
+    for (;;) {
+        for (size_t i = 0; i < c.n; i++)
+            wrong += c.buf[i] != big[(FROM + got + i) % sizeof big];
+        got += c.n;
+        c.n = 0;
+        if (got == ON_DISK - FROM)
+            break;
+        if (got == across) {
+            assert_int_equal(poll(&(struct pollfd){.fd = c.fd, .events = POLLIN}, 1, RAW_PATIENCE_MS), 1);
+            (void)posix_fadvise(on_disk, FORGOTTEN, FORGOTTEN, POSIX_FADV_DONTNEED);
+        }
+        assert_true(raw_more(&c));
+    }
+    assert_int_equal(wrong, 0);
+    raw_close(&c);
+    stop();
+    close(on_disk);
+}
+
+static void what_somebody_left_in_the_error_queue_ends_no_connection(void **state)
+{
+    (void)state;
+    struct net_tls *tls = tls_make(NULL);
+    uint16_t port = start(tls, (struct net_limits){0});
+    net_tls_unref(tls);
+    struct raw_conn c;
+    struct raw_response r;
+    assert_true(tls_connect(&c, port, 0, NULL, NULL));
+    for (int i = 0; i < 3; i++) {
+        raw_puts(&c, "GET /clumsy HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_read(&c, false, &r);
+        assert_int_equal(r.status, 200);
+        assert_true(r.complete);
+        raw_free(&r);
+    }
+    raw_close(&c);
+    stop();
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -286,6 +389,8 @@ int main(void)
         cmocka_unit_test(older_versions_plaintext_and_silence_get_nowhere),
         cmocka_unit_test(a_client_certificate_is_demanded_when_a_ca_is_configured),
         cmocka_unit_test(reloading_takes_a_new_certificate_and_keeps_the_old_when_it_is_broken),
+        cmocka_unit_test(a_file_that_leaves_the_memory_while_it_is_sent_arrives),
+        cmocka_unit_test(what_somebody_left_in_the_error_queue_ends_no_connection),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
