@@ -373,12 +373,12 @@ static void req_link(struct net_oap_conn *c, struct net_oap_req *rq)
 
 void net_oap_req__start(struct net_oap_conn *c, const struct net_oap_frame *f)
 {
-    if (f->head.app == NET_OAP_HELLO) {
-        hello(c, &f->head);
-        return;
-    }
     if (!take_cap(c, f->cap)) {
         net_oap_req__refuse(c, &f->head, ERR_BUSY, "no memory");
+        return;
+    }
+    if (f->head.app == NET_OAP_HELLO) {
+        hello(c, &f->head);
         return;
     }
     const struct net_oap_handler *h = handler_of(c->shard->server, f->head.app);

@@ -121,6 +121,10 @@ static void a_capability_stays_in_force_until_it_is_replaced(void **state)
     int second = dial(f); /* another connection knows nothing of it */
     request(f, second, CALL, APP, OP_CAP, 1, "", "");
     expect_answer(f, second, 1, 401, NULL);
+    request(f, second, CALL, NET_OAP_HELLO, 0, 2, "early", "{}"); /* it may come with the first words */
+    expect_answer(f, second, 2, 200, NULL);
+    request(f, second, CALL, APP, OP_CAP, 3, "", "");
+    expect_answer(f, second, 3, 200, "early");
     close(fd);
     close(second);
 }
