@@ -155,12 +155,13 @@ static void print_screen(const struct up *up)
     fflush(stdout);
 }
 
+RT_BLOCKS
 static void reload_all(struct up *up)
 {
     for (size_t i = 0; i < up->count; i++) {
         struct buf diff;
         buf_init(&diff, 1 << 20);
-        if (svc_reload(up->services[i], &diff) != ERR_OK)
+        if (svc_host_reload(up->services[i], &diff) != ERR_OK)
             fprintf(stderr, "ron: %s keeps its configuration: %s\n", svc_def(up->services[i])->name,
                     svc_last_error());
         else if (diff.n)

@@ -38,6 +38,8 @@ struct rt_supervisor {
     struct rt_word stopped; /* STOPPED_BIT: the report is there */
     struct os_a32 drains;   /* how often a drain was asked for; release, pairs with sup_drain() */
     struct os_count state;  /* enum rt_drain_state, for readers */
+    struct os_count
+        within; /* ms a drain may take; what was set before one was asked for is seen (`drains`) */
 };
 
 const char *rt_event_kind_name(enum rt_event_kind k)
@@ -115,6 +117,7 @@ struct rt_supervisor *rt_supervisor_create(const struct rt_supervisor_spec *spec
     sup->tasks_end = &sup->tasks;
     rt_drain_init(&sup->drain, s->drain_deadline_ms ? s->drain_deadline_ms : 5000,
                   s->abort_grace_ms ? s->abort_grace_ms : 1000);
+    rt_supervisor_drain_within(sup, sup->drain.overall_ms);
     for (size_t i = 0; i < s->steps_n; i++)
         rt_drain_add(&sup->drain, &s->steps[i]);
     rt_word_init(&sup->events, 0);
@@ -228,8 +231,10 @@ static void sup_schedule_restart(struct rt_supervisor *sup, struct rt_task *t, i
 
 static void sup_begin_drain(struct rt_supervisor *sup, int64_t now_ns)
 {
-    if (sup->drain.state == RT_DRAIN_RUNNING)
+    if (sup->drain.state == RT_DRAIN_RUNNING) {
         sup->drain_began_ns = now_ns;
+        sup->drain.overall_ms = (int64_t)os_count_get(&sup->within);
+    }
     rt_drain_begin(&sup->drain, now_ns);
 }
 
@@ -504,6 +509,13 @@ void rt_supervisor_drain(struct rt_supervisor *sup)
     CHECK_MAGIC(sup, SUP_MAGIC);
     os_a32_add(&sup->drains, 1, memory_order_release);
     sup_notify(sup);
+}
+
+void rt_supervisor_drain_within(struct rt_supervisor *sup, int64_t ms)
+{
+    CHECK_MAGIC(sup, SUP_MAGIC);
+    CHECK(ms > 0);
+    os_count_set(&sup->within, (uint64_t)ms);
 }
 
 enum rt_drain_state rt_supervisor_state(const struct rt_supervisor *sup)

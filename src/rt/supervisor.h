@@ -101,6 +101,8 @@ rt_supervisor_start(struct rt_supervisor *sup); /* last step first: consumers be
 
 void rt_supervisor_drain(
     struct rt_supervisor *sup); /* the second call aborts at once. Safe in a signal's wake. */
+/* Another deadline than the spec's, for a drain that has not begun; at least 1. */
+void rt_supervisor_drain_within(struct rt_supervisor *sup, int64_t ms);
 enum rt_drain_state rt_supervisor_state(const struct rt_supervisor *sup);
 NODISCARD enum err rt_supervisor_join(struct rt_supervisor *sup, struct deadline by,
                                       struct rt_drain_report *out_report) RT_BLOCKS;

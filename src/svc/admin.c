@@ -180,11 +180,12 @@ static void post_reload(struct net_req *rq, void *ctx)
     if (!svc_allow_admin(s, rq))
         return;
     buf_init(&b, BODY_MAX);
-    if (svc_reload(s, &b) == ERR_OK) {
+    enum err e = svc_reload(s, &b);
+    if (e == ERR_OK) {
         reply_buf(rq, 200, "text/plain; charset=utf-8", &b);
         return;
     }
-    net_reply_problem(rq, ERR_UNPROCESSABLE, "%s", svc_last_error());
+    net_reply_problem(rq, e == ERR_LOCKED ? ERR_BUSY : ERR_UNPROCESSABLE, "%s", svc_last_error());
     buf_fini(&b);
 }
 

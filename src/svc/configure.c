@@ -116,51 +116,112 @@ enum err svc__config_open(struct svc *s)
     return e;
 }
 
-enum err svc_reload(struct svc *s, struct buf *out_diff)
+/* Read and judged, and nothing in force yet. */
+struct reading {
+    struct conf *conf;
+    size_t changed;
+    struct net_tls_fresh *tls; /* NULL: there is no TLS */
+};
+
+static enum err read_conf(struct svc *s, struct buf *out_diff, struct reading *r)
 {
     struct buf text;
     struct conf_sources from;
     struct conf_error why = {0};
-    struct conf *old = atomic_load_explicit(&s->conf, memory_order_acquire), *c = NULL;
-    struct auth_file_error where = {0};
-
+    struct conf *old = atomic_load_explicit(&s->conf, memory_order_acquire);
     buf_init(&text, CONFIG_FILE_MAX);
     enum err e = gather(s->config_file, s->flags, s->flag_count, &text, &from);
     if (e == ERR_OK) {
-        e = conf_reload(old, &from, &c, &why);
+        e = conf_reload(old, &from, &r->conf, &why);
         if (e != ERR_OK)
             svc__set_error("%s", why.text);
     }
     buf_fini(&text);
-    size_t changed = e == ERR_OK ? conf_diff(old, c, out_diff) : 0;
-    if (changed && s->snapshot_count == SVC_SNAPSHOTS_MAX) {
-        svc__set_error("changed %d times; restart to go on", SVC_SNAPSHOTS_MAX);
-        e = ERR_BUSY;
-    }
-    if (e == ERR_OK && (e = auth_reload(s->auth, &where)) != ERR_OK)
-        svc__set_error("key file line %u: %s", where.line, where.reason ? where.reason : err_title(e));
-    if (e == ERR_OK && changed)
-        adopt(s, c);
-    else
-        conf_destroy(c);
     if (e != ERR_OK)
         return e;
+    r->changed = conf_diff(old, r->conf, out_diff);
+    if (r->changed && s->snapshot_count == SVC_SNAPSHOTS_MAX) {
+        svc__set_error("changed %d times; restart to go on", SVC_SNAPSHOTS_MAX);
+        return ERR_BUSY;
+    }
+    return ERR_OK;
+}
+
+static enum err read_tls(struct svc *s, struct reading *r)
+{
+    const struct svc_config *c = svc_common(s);
+    enum err e = s->tls ? net_tls_read_again(s->tls, &r->tls) : ERR_OK;
+    if (e != ERR_OK)
+        svc__set_error("cannot use tls.cert %s with tls.key %s (%s)", c->tls_cert, c->tls_key,
+                       err_title(e));
+    return e;
+}
+
+/* Keys and revocations are read and in force in one: they come last of what can fail. */
+static enum err take_keys(struct svc *s)
+{
+    struct auth_file_error where = {0};
+    enum err e = auth_reload(s->auth, &where);
+    if (e != ERR_OK)
+        svc__set_error("key file line %u: %s", where.line, where.reason ? where.reason : err_title(e));
+    return e;
+}
+
+static void put_in_force(struct svc *s, struct reading *r)
+{
+    if (r->changed) {
+        adopt(s, r->conf);
+        r->conf = NULL;
+    }
+    if (r->tls)
+        net_tls_take(s->tls, r->tls);
+    r->tls = NULL;
     const struct svc_config *common = svc_common(s);
     struct net_limits limits = svc__limits(s);
     net_server_set_limits(s->server, &limits);
+    rt_supervisor_drain_within(s->supervisor, svc__drain_ms(s));
     obs_log_set_level(s->log, (enum obs_level)common->logging_level);
     if (s->tracer)
         obs_tracer_set_sample(s->tracer, (unsigned)(common->otlp_sample * 1e6));
-    if (s->tls && net_tls_reload(s->tls) != ERR_OK)
-        obs_log(s->log, OBS_WARN, "tls_reload_failed", OBS_END);
     if (auth_set_cache_ttl(s->auth, common->auth_cache_ttl) != ERR_OK)
         obs_log(s->log, OBS_WARN, "auth_ttl_refused", OBS_END);
     if (s->def->hooks.reloaded)
         s->def->hooks.reloaded(s, s->state);
+}
+
+static enum err reload(struct svc *s, struct buf *out_diff)
+{
+    struct reading r = {0};
+    enum err e = read_conf(s, out_diff, &r);
+    if (e == ERR_OK)
+        e = read_tls(s, &r);
+    if (e == ERR_OK)
+        e = take_keys(s);
+    if (e == ERR_OK)
+        put_in_force(s, &r);
+    conf_destroy(r.conf);
+    net_tls_forget(r.tls);
+    if (e != ERR_OK)
+        return e;
     obs_gauge_add(obs_gauge(s->families[SVC_M_config_reloads]), 1);
-    obs_log(s->log, OBS_INFO, "config_reloaded", OBS_U64("changed", changed),
+    obs_log(s->log, OBS_INFO, "config_reloaded", OBS_U64("changed", r.changed),
             OBS_STR("diff", buf_str(out_diff)), OBS_END);
     return ERR_OK;
+}
+
+/*
+ * A signal and any number of admin calls may ask at once, each on a thread of its own. Of two that overlapped the one that had read
+ * the older files could be the last to put them in force: a token revoked in between would be good again.
+ */
+enum err svc_reload(struct svc *s, struct buf *out_diff)
+{
+    if (atomic_exchange_explicit(&s->reloading, true, memory_order_acquire)) {
+        svc__set_error("a reload is under way");
+        return ERR_LOCKED;
+    }
+    enum err e = reload(s, out_diff);
+    atomic_store_explicit(&s->reloading, false, memory_order_release); /* pairs with the exchange above */
+    return e;
 }
 
 const void *svc_config(const struct svc *s)

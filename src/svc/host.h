@@ -19,6 +19,8 @@ void svc_host_block_signals(void);
 enum svc_host_event svc_host_wait(int timeout_ms);
 void svc_host_second_signal_ends(void);
 void svc_host_request_drain(void *ctx);
+/* svc_reload for who cannot be told to ask again: waits for a reload that is under way. */
+NODISCARD enum err svc_host_reload(struct svc *s, struct buf *out_diff) RT_BLOCKS;
 
 void svc_host_may_reopen(struct svc *s); /* after svc_start: this host listens to svc_ask_reopen */
 bool svc_host_wants_reopen(const struct svc *s);

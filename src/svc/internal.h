@@ -62,6 +62,8 @@ struct svc {
     int base_port;
     bool quiet;
 
+    atomic_bool
+        reloading; /* by one at a time: exchanged (acquire) by who begins, cleared (release) at its end */
     const char *config_file;
     const char *const *flags;
     size_t flag_count;
@@ -109,6 +111,7 @@ void svc__config_print(struct svc *s, struct buf *out);
 struct net_limits svc__limits(const struct svc *s);
 void svc__topology_json(struct svc *s, struct buf *out); /* declared, with live depths and counters */
 void svc__tasks_json(struct svc *s, struct buf *out);
+int64_t svc__drain_ms(const struct svc *s); /* how long a drain may take, at least 1 */
 NODISCARD enum err svc__http_open(struct svc *s);
 unsigned svc__http_threads(const struct svc *s);
 /* Why data cannot be opened and what to do about it, as the rest of a sentence for a person. */

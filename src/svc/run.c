@@ -18,7 +18,7 @@
 #include "svc/internal.h"
 #include "svc/svc.h"
 
-enum { REOPEN_FOR_MS = 60000 };
+enum { REOPEN_FOR_MS = 60000, RELOAD_WAIT_MS = 30000, RELOAD_LOOK_MS = 10 };
 
 void svc_host_block_signals(void)
 {
@@ -108,16 +108,27 @@ static enum err bring_up(const struct svc_def *def, const struct svc_options *op
     return ERR_OK;
 }
 
+enum err svc_host_reload(struct svc *s, struct buf *out_diff)
+{
+    struct deadline by = deadline_in_ms(RELOAD_WAIT_MS);
+    enum err e;
+    while ((e = svc_reload(s, out_diff)) == ERR_LOCKED && !deadline_passed(by))
+        usleep(RELOAD_LOOK_MS * 1000);
+    return e;
+}
+
+RT_BLOCKS
 static void reload(struct svc *s)
 {
     struct buf diff;
     buf_init(&diff, 1 << 20);
-    if (svc_reload(s, &diff) != ERR_OK)
+    if (svc_host_reload(s, &diff) != ERR_OK)
         obs_log(svc_log(s), OBS_ERROR, "config_reload_failed", OBS_STR("why", svc_last_error()), OBS_END);
     buf_fini(&diff);
 }
 
 /* Until a signal says that it is enough (false), or the service wants to be opened again (true). */
+RT_BLOCKS
 static bool serve(struct svc *s)
 {
     while (!svc_host_wants_reopen(s)) {

@@ -166,9 +166,14 @@ static int64_t step_deadline(void *ctx)
     return s->def->hooks.drain_step_ms ? s->def->hooks.drain_step_ms(s, s->state, (int)step->step) : 0;
 }
 
+int64_t svc__drain_ms(const struct svc *s)
+{
+    int64_t ms = svc_common(s)->drain_deadline;
+    return ms > 0 ? ms : 1; /* none at all: what is left is aborted at once */
+}
+
 static enum err open_supervisor(struct svc *s)
 {
-    const struct svc_config *c = svc_common(s);
     struct rt_drain_step steps[SVC_STEPS_MAX];
     size_t n = 0;
 
@@ -190,13 +195,12 @@ static enum err open_supervisor(struct svc *s)
                 n++;
                 break;
             }
-    s->supervisor =
-        rt_supervisor_create(&(struct rt_supervisor_spec){.name = s->def->name,
-                                                          .drain_deadline_ms = c->drain_deadline,
-                                                          .steps = steps,
-                                                          .steps_n = n,
-                                                          .on_event = log_event,
-                                                          .ctx = s});
+    s->supervisor = rt_supervisor_create(&(struct rt_supervisor_spec){.name = s->def->name,
+                                                                      .drain_deadline_ms = svc__drain_ms(s),
+                                                                      .steps = steps,
+                                                                      .steps_n = n,
+                                                                      .on_event = log_event,
+                                                                      .ctx = s});
     if (!s->supervisor) {
         svc__set_error("%s: no memory for the supervisor", s->def->name);
         return ERR_NO_MEMORY;
@@ -332,16 +336,17 @@ int svc_drain(struct svc *s)
     if (!s->started)
         return 0;
     s->started = false;
-    atomic_store(&s->drain_by_ns, deadline_in_ms(svc_common(s)->drain_deadline).at_ns);
+    int64_t within_ms = svc__drain_ms(s);
+    atomic_store(&s->drain_by_ns, deadline_in_ms(within_ms).at_ns);
     atomic_store(&s->draining, true);
     obs_health_set(s->health, s->cause_draining, false);
     net_server_set_draining(s->server, true);
     if (s->oap)
         net_oap_server_set_draining(s->oap, true);
     obs_log(s->log, OBS_INFO, "drain_begin", OBS_END);
+    rt_supervisor_drain_within(s->supervisor, within_ms);
     rt_supervisor_drain(s->supervisor);
-    enum err e =
-        rt_supervisor_join(s->supervisor, deadline_in_ms(svc_common(s)->drain_deadline + 10000), &report);
+    enum err e = rt_supervisor_join(s->supervisor, deadline_in_ms(within_ms + 10000), &report);
     obs_log(s->log, OBS_INFO, "drain_end", OBS_U64("aborted", report.aborted),
             OBS_U64("leaked", report.leaked), OBS_I64("ms", report.took_ms), OBS_ERR(e), OBS_END);
     if (s->def->hooks.drained)

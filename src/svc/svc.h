@@ -138,7 +138,8 @@ void svc_close(struct svc *s) RT_BLOCKS;
 
 /*
  * Reads file, environment, keys and certificates again; all or nothing. *out_diff gets what changed, secrets as ***.
- * ERR_BAD_REQUEST, ERR_CONFLICT (a key that needs a restart); svc_last_error() has the sentence.
+ * ERR_BAD_REQUEST, ERR_CONFLICT (a key that needs a restart), ERR_LOCKED (another thread is at it, and may have read what was there
+ * before: ask again); svc_last_error() has the sentence.
  */
 NODISCARD enum err svc_reload(struct svc *s, struct buf *out_diff);
 

@@ -17,7 +17,7 @@
 #include "tiny.h"
 
 struct fixture {
-    char dir[64], root[80], token[4096];
+    char dir[64], root[80], config[80], token[4096];
     struct svc_data *data;
     struct svc *svc;
 };
@@ -41,21 +41,26 @@ static void keep(void *arg, enum err e, const struct net_http_response *r)
     snprintf(a->retry_after, sizeof a->retry_after, "%.*s", STR_ARG(retry));
 }
 
+/* header: one more, or NULL; uds: instead of TCP, or NULL. */
 RT_BLOCKS
-static struct answer *call(struct fixture *f, const char *method, const char *path, const char *token,
-                           const char *body)
+static struct answer *call_with(struct fixture *f, const char *method, const char *path, const char *token,
+                                const char *body, const char *header, const char *uds)
 {
     static _Thread_local struct answer a;
     char url[256], bearer[4200];
-    const char *headers[2] = {NULL, NULL};
+    const char *headers[3] = {NULL, NULL, NULL};
+    size_t n = 0;
     if (token) {
         snprintf(bearer, sizeof bearer, "Authorization: Bearer %s", token);
-        headers[0] = bearer;
+        headers[n++] = bearer;
     }
+    if (header)
+        headers[n++] = header;
     snprintf(url, sizeof url, "http://127.0.0.1:%d%s", svc_port(f->svc), path);
     memset(&a, 0, sizeof a);
     struct net_http_request rq = {.method = method,
                                   .url = url,
+                                  .uds = uds,
                                   .headers = headers,
                                   .body = bytes_of_str(str_from_c(body)),
                                   .by = deadline_in_ms(10000)};
@@ -65,11 +70,46 @@ static struct answer *call(struct fixture *f, const char *method, const char *pa
     return &a;
 }
 
+RT_BLOCKS
+static struct answer *call(struct fixture *f, const char *method, const char *path, const char *token,
+                           const char *body)
+{
+    return call_with(f, method, path, token, body, NULL, NULL);
+}
+
+static int open_as(struct fixture *f, const struct svc_def *def, const char *const *flags, size_t n)
+{
+    struct svc_options opt = {.data = f->data,
+                              .flags = flags,
+                              .flag_count = n,
+                              .quiet = true,
+                              .config_file = f->config[0] ? f->config : NULL};
+    enum err e = svc_open(def, &opt, &f->svc);
+    return e == ERR_OK ? (int)svc_start(f->svc) : (int)e;
+}
+
 static int open_with(struct fixture *f, const char *const *flags, size_t n)
 {
-    struct svc_options opt = {.data = f->data, .flags = flags, .flag_count = n, .quiet = true};
-    enum err e = svc_open(&tiny_svc, &opt, &f->svc);
-    return e == ERR_OK ? (int)svc_start(f->svc) : (int)e;
+    return open_as(f, &tiny_svc, flags, n);
+}
+
+/* The service's section of the file that it reads, also when it is opened next. */
+static void configure(struct fixture *f, const char *lines)
+{
+    snprintf(f->config, sizeof f->config, "%s/ron.toml", f->dir);
+    FILE *file = fopen(f->config, "w");
+    assert_non_null(file);
+    fprintf(file, "[tiny]\n%s\n", lines);
+    assert_int_equal(fclose(file), 0);
+}
+
+static enum err reload(struct fixture *f)
+{
+    struct buf diff;
+    buf_init(&diff, 1 << 16);
+    enum err e = svc_reload(f->svc, &diff);
+    buf_fini(&diff);
+    return e;
 }
 
 static int set_up(void **state)
@@ -257,6 +297,123 @@ RT_UNCHECKED static void a_public_address_needs_tls_or_an_explicit_yes(void **st
     assert_non_null(strstr(svc_last_error(), "allow_plaintext"));
 }
 
+RT_BLOCKS
+static enum err run_stubborn(struct rt_task *self, void *arg)
+{
+    (void)arg;
+    while (!rt_task_canceled(self)) {
+        if (rt_task_pause(self, deadline_in_ms(1000)) == ERR_OK)
+            rt_task_beat(self);
+    }
+    return ERR_CANCELED;
+}
+
+static enum err start_stubborn(struct svc *s, void *state)
+{
+    enum err e = svc_add_task(s, "worker", run_stubborn, state);
+    return e == ERR_OK ? svc_add_task(s, "health", svc_health_task, s) : e;
+}
+
+RT_UNCHECKED static void a_drain_has_the_time_that_the_last_reload_said(void **state)
+{
+    struct fixture *f = *state;
+    static struct svc_def def; /* until it is closed */
+    def = tiny_svc;
+    def.hooks.start = start_stubborn;
+    configure(f, "drain_deadline = \"10m\"");
+    assert_int_equal(open_as(f, &def, NULL, 0), ERR_OK);
+    configure(f, "drain_deadline = \"50ms\"");
+    assert_int_equal(reload(f), ERR_OK);
+    assert_int_equal(svc_drain(f->svc), 1);
+    assert_int_equal(rt_supervisor_state(svc_supervisor(f->svc)), RT_DRAIN_STOPPED);
+}
+
+static _Atomic int held; /* 1: the next reload is to stop in its hook; 2: it has; 0: it may go on */
+
+static void hold_reload(struct svc *s, void *state)
+{
+    (void)s;
+    (void)state;
+    int next = 1;
+    if (!atomic_compare_exchange_strong(&held, &next, 2))
+        return;
+    while (atomic_load(&held) == 2)
+        usleep(1000);
+}
+
+static void *reload_once(void *arg)
+{
+    return (void *)(intptr_t)reload(arg);
+}
+
+/* Two at once could put the older of two key files in force last. */
+RT_UNCHECKED static void reloads_come_one_after_the_other(void **state)
+{
+    struct fixture *f = *state;
+    static struct svc_def def; /* until it is closed */
+    def = tiny_svc;
+    pthread_t first;
+    void *result;
+    def.hooks.reloaded = hold_reload;
+    assert_int_equal(open_as(f, &def, NULL, 0), ERR_OK);
+    atomic_store(&held, 1);
+    assert_int_equal(pthread_create(&first, NULL, reload_once, f), 0);
+    for (struct deadline by = deadline_in_ms(PATIENCE_MS); atomic_load(&held) == 1;) {
+        assert_false(deadline_passed(by));
+        usleep(1000);
+    }
+    enum err second = reload(f);
+    struct answer *a = call(f, "POST", "/admin/reload", f->token, "");
+    atomic_store(&held, 0);
+    pthread_join(first, &result);
+    assert_int_equal((intptr_t)result, ERR_OK);
+    assert_int_equal(second, ERR_LOCKED);
+    assert_int_equal(a->status, 429);
+    assert_non_null(strstr(a->body, "under way"));
+    assert_int_equal(reload(f), ERR_OK);
+    assert_int_equal(call(f, "POST", "/admin/reload", f->token, "")->status, 200);
+}
+
+__attribute__((format(printf, 1, 2))) static void shell(const char *fmt, ...)
+{
+    char command[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(command, sizeof command, fmt, args);
+    va_end(args);
+    assert_int_equal(system(command), 0);
+}
+
+static void configure_tls(struct fixture *f, bool shout)
+{
+    char lines[512];
+    snprintf(lines, sizeof lines, "tls.cert = \"%s/cert\"\ntls.key = \"%s/key\"\nshout = %s", f->dir,
+             f->dir, shout ? "true" : "false");
+    configure(f, lines);
+}
+
+/* A certificate that cannot be used is as good a reason to keep everything as a key that is wrong. */
+RT_UNCHECKED static void a_reload_with_a_broken_certificate_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    shell(
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost "
+        "-keyout %s/key -out %s/cert 2>/dev/null",
+        f->dir, f->dir);
+    configure_tls(f, false);
+    assert_int_equal(open_with(f, NULL, 0), ERR_OK);
+    configure_tls(f, true);
+    shell("mv %s/cert %s/cert.kept", f->dir, f->dir);
+    assert_int_not_equal(reload(f), ERR_OK);
+    assert_non_null(strstr(svc_last_error(), "tls.cert"));
+    struct buf shown;
+    buf_init(&shown, 1 << 16);
+    shell("mv %s/cert.kept %s/cert", f->dir, f->dir);
+    assert_int_equal(svc_reload(f->svc, &shown), ERR_OK);
+    assert_non_null(strstr(buf_cstr(&shown), "shout: false -> true")); /* so it was not in force before */
+    buf_fini(&shown);
+}
+
 RT_UNCHECKED static void drain_answers_what_was_accepted_and_exits_clean(void **state)
 {
     struct fixture *f = *state;
@@ -312,6 +469,9 @@ int main(void)
         TEST(drills_are_refused_unless_configured),
         TEST(a_wrong_configuration_is_refused_with_its_key_and_range),
         TEST(a_public_address_needs_tls_or_an_explicit_yes),
+        TEST(a_drain_has_the_time_that_the_last_reload_said),
+        TEST(reloads_come_one_after_the_other),
+        TEST(a_reload_with_a_broken_certificate_changes_nothing),
         TEST(drain_answers_what_was_accepted_and_exits_clean),
         TEST(the_data_directory_is_refused_when_open_to_others_and_locked_when_whole),
     };

@@ -257,6 +257,19 @@ static void straggler_is_cancelled_at_the_deadline(void **state)
 }
 
 RT_BLOCKS
+static void the_deadline_is_what_was_said_last_before_the_drain(void **state)
+{
+    (void)state;
+    struct rt_supervisor *sup = make((struct rt_supervisor_spec){.drain_deadline_ms = 3600000});
+    assert_int_equal(
+        rt_supervisor_add(sup, &(struct rt_task_spec){.name = "stubborn", .run = run_stubborn}), ERR_OK);
+    assert_int_equal(rt_supervisor_start(sup), ERR_OK);
+    rt_supervisor_drain_within(sup, 5);
+    rt_supervisor_drain(sup);
+    assert_int_equal(finish(sup).aborted, 1);
+}
+
+RT_BLOCKS
 static void second_signal_does_not_wait_for_the_deadline(void **state)
 {
     (void)state;
@@ -296,6 +309,7 @@ int main(void)
         cmocka_unit_test(drill_fails_one_instance_which_comes_back),
         cmocka_unit_test(task_that_must_not_fail_drains_the_service),
         cmocka_unit_test(straggler_is_cancelled_at_the_deadline),
+        cmocka_unit_test(the_deadline_is_what_was_said_last_before_the_drain),
         cmocka_unit_test(second_signal_does_not_wait_for_the_deadline),
         cmocka_unit_test(silent_task_is_noticed_and_one_that_never_returns_is_leaked),
     };
