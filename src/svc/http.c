@@ -168,7 +168,10 @@ static void open_inflight(struct svc *s)
 static bool on_gate(void *ctx, struct net_req *rq)
 {
     (void)ctx;
-    if (net_req_peer(rq)->loopback || strncmp(net_req_route(rq)->pattern, "/admin/", 7) != 0)
+    /* Both: the connection, and whom a trusted proxy at its other end speaks for. */
+    const struct net_peer *peer = net_req_peer(rq);
+    if ((peer->loopback && net_addr_is_loopback(peer->addr)) ||
+        strncmp(net_req_route(rq)->pattern, "/admin/", 7) != 0)
         return true;
     net_reply_problem(rq, ERR_FORBIDDEN, "admin calls are answered on loopback and Unix sockets only");
     return false;
@@ -194,6 +197,27 @@ static bool is_loopback(const char *bind)
 {
     return strncmp(bind, "127.", 4) == 0 || strncmp(bind, "[::1]", 5) == 0 ||
            strncmp(bind, "localhost:", 10) == 0;
+}
+
+/* What travels beyond this machine is not for everybody's eyes: tokens are in it. OAP knows no TLS. */
+static enum err check_plaintext(const struct svc *s, const struct svc_config *c)
+{
+    if (c->allow_plaintext)
+        return ERR_OK;
+    if (!is_loopback(s->bind) && !*c->tls_cert) {
+        svc__set_error("%s: bind %s is reachable from outside and has no TLS; set tls.cert and tls.key, or "
+                       "allow_plaintext = true",
+                       s->def->name, s->bind);
+        return ERR_PERMISSION;
+    }
+    if (*s->oap_bind && !is_loopback(s->oap_bind)) {
+        svc__set_error(
+            "%s: oap.bind %s is reachable from outside, and OAP has no TLS; set it to an address of "
+            "this machine's own, or allow_plaintext = true",
+            s->def->name, s->oap_bind);
+        return ERR_PERMISSION;
+    }
+    return ERR_OK;
 }
 
 unsigned svc__http_threads(const struct svc *s)
@@ -241,13 +265,9 @@ enum err svc__http_open(struct svc *s)
     struct net_listen listen[2];
     size_t n = 0;
 
-    if (!is_loopback(s->bind) && !*c->tls_cert && !c->allow_plaintext) {
-        svc__set_error("%s: bind %s is reachable from outside and has no TLS; set tls.cert and tls.key, or "
-                       "allow_plaintext = true",
-                       s->def->name, s->bind);
-        return ERR_PERMISSION;
-    }
-    enum err e = open_tls(s, c);
+    enum err e = check_plaintext(s, c);
+    if (e == ERR_OK)
+        e = open_tls(s, c);
     if (e != ERR_OK)
         return e;
     listen[n++] = (struct net_listen){.bind = s->bind, .tls = s->tls};

@@ -39,6 +39,8 @@ static void resolve_addresses(struct svc *s)
         snprintf(s->uds, sizeof s->uds, "%s", c->uds);
     else if (!amnesia)
         snprintf(s->uds, sizeof s->uds, "%s/run/%s.sock", root, s->def->name);
+    for (size_t i = 0; i < c->uds_allow_uids.n; i++)
+        s->allow_uids[i] = (uid_t)c->uds_allow_uids.v[i];
     if (!s->def->oap)
         return;
     if (strcmp(c->oap_bind, "auto") != 0)
@@ -50,8 +52,6 @@ static void resolve_addresses(struct svc *s)
         snprintf(s->oap_uds, sizeof s->oap_uds, "%s", c->oap_uds);
     else if (!amnesia)
         snprintf(s->oap_uds, sizeof s->oap_uds, "%s/run/%s-oap.sock", root, s->def->name);
-    for (size_t i = 0; i < c->uds_allow_uids.n; i++)
-        s->allow_uids[i] = (uid_t)c->uds_allow_uids.v[i];
 }
 
 static bool same_labels(const struct svc_def *def, const struct obs_metric_def *row)

@@ -297,6 +297,71 @@ RT_UNCHECKED static void a_public_address_needs_tls_or_an_explicit_yes(void **st
     assert_non_null(strstr(svc_last_error(), "allow_plaintext"));
 }
 
+static void no_oap(struct net_oap_req *rq, void *state)
+{
+    (void)state;
+    net_oap_reply_problem(rq, ERR_NOT_FOUND, "nothing");
+}
+
+/* It has no TLS, and tokens travel with it. */
+RT_UNCHECKED static void a_public_address_for_oap_needs_an_explicit_yes(void **state)
+{
+    struct fixture *f = *state;
+    static struct svc_def def; /* until it is closed */
+    def = tiny_svc;
+    def.oap = no_oap;
+    def.oap_app = 0x7777;
+    static const char *const flags[] = {"--oap.bind=0.0.0.0:0", "--allow_plaintext=true"};
+    assert_int_equal(open_as(f, &def, flags, 1), ERR_PERMISSION);
+    assert_non_null(strstr(svc_last_error(), "oap.bind"));
+    assert_non_null(strstr(svc_last_error(), "allow_plaintext"));
+    svc_close(f->svc);
+    assert_int_equal(open_as(f, &def, flags, 2), ERR_OK);
+    assert_true(svc_oap_port(f->svc) > 0);
+}
+
+RT_UNCHECKED static void a_unix_socket_is_for_those_who_are_named(void **state)
+{
+    struct fixture *f = *state;
+    char flag[64], uds[128];
+    const char *flags[] = {flag};
+    snprintf(uds, sizeof uds, "%s/run/tiny.sock", f->root);
+    snprintf(flag, sizeof flag, "--uds_allow_uids=%u", (unsigned)geteuid());
+    assert_int_equal(open_with(f, flags, 1), ERR_OK);
+    assert_int_equal(call_with(f, "GET", "/healthz", NULL, "", NULL, uds)->status, 200);
+    svc_close(f->svc);
+    snprintf(flag, sizeof flag, "--uds_allow_uids=%u", (unsigned)geteuid() + 1);
+    assert_int_equal(open_with(f, flags, 1), ERR_OK);
+    assert_true(call_with(f, "GET", "/healthz", NULL, "", NULL, uds)->status < 0);
+    assert_int_equal(call(f, "GET", "/healthz", NULL, "")->status, 200);
+}
+
+static void trust_this_machine(const void *config, struct net_limits *limits)
+{
+    (void)config;
+    static const struct net_cidr here = {.addr = {[10] = 0xff, [11] = 0xff, [12] = 127}, .bits = 104};
+    limits->trusted_proxies = &here;
+    limits->trusted_proxies_count = 1;
+}
+
+RT_UNCHECKED static void admin_calls_are_not_for_those_behind_a_proxy_on_this_machine(void **state)
+{
+    struct fixture *f = *state;
+    static struct svc_def def; /* until it is closed */
+    def = tiny_svc;
+    def.hooks.limits = trust_this_machine;
+    assert_int_equal(open_as(f, &def, NULL, 0), ERR_OK);
+    static const char admin[] = "/admin/topology";
+    assert_int_equal(call(f, "GET", admin, f->token, "")->status, 200);
+    assert_int_equal(call_with(f, "GET", admin, f->token, "", "X-Forwarded-For: 127.0.0.1", NULL)->status,
+                     200);
+    assert_int_equal(
+        call_with(f, "GET", admin, f->token, "", "X-Forwarded-For: 127.0.0.1, 203.0.113.9", NULL)->status,
+        403);
+    assert_int_equal(
+        call_with(f, "POST", "/v1/echo", f->token, "x", "X-Forwarded-For: 203.0.113.9", NULL)->status, 200);
+}
+
 RT_BLOCKS
 static enum err run_stubborn(struct rt_task *self, void *arg)
 {
@@ -469,6 +534,9 @@ int main(void)
         TEST(drills_are_refused_unless_configured),
         TEST(a_wrong_configuration_is_refused_with_its_key_and_range),
         TEST(a_public_address_needs_tls_or_an_explicit_yes),
+        TEST(a_public_address_for_oap_needs_an_explicit_yes),
+        TEST(a_unix_socket_is_for_those_who_are_named),
+        TEST(admin_calls_are_not_for_those_behind_a_proxy_on_this_machine),
         TEST(a_drain_has_the_time_that_the_last_reload_said),
         TEST(reloads_come_one_after_the_other),
         TEST(a_reload_with_a_broken_certificate_changes_nothing),
