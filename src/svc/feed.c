@@ -28,9 +28,10 @@ struct stream {
 struct svc_feed {
     struct svc_feed_spec spec;
     struct rt_bcast *bus;
-    struct rt_lock lock; /* guards streams and n */
+    struct rt_lock lock; /* guards the rest */
     struct stream *streams;
     size_t n;
+    bool ended; /* the last tick is over: nobody would write to a stream, nor end it */
 };
 
 static void event_ref(void *item)
@@ -100,6 +101,15 @@ void svc_feed_tell(struct svc_feed *f, const char *name, const char *json_fmt, .
     rt_bcast_publish(f->bus, item);
 }
 
+static void stream_end(struct stream *s)
+{
+    rt_bcast_unsubscribe(s->sub);
+    if (s->held)
+        event_unref(s->held);
+    net_stream_end(s->rq);
+    free(s);
+}
+
 bool svc_feed_follow(struct svc_feed *f, struct net_req *rq)
 {
     struct stream *s = calloc(1, sizeof *s);
@@ -124,9 +134,16 @@ bool svc_feed_follow(struct svc_feed *f, struct net_req *rq)
     }
     net_stream_begin(rq, 200, &(struct net_headers){.type = "text/event-stream"});
     rt_lock_take(&f->lock);
-    s->next = f->streams;
-    f->streams = s;
+    bool late = f->ended;
+    if (late) {
+        f->n--;
+    } else {
+        s->next = f->streams;
+        f->streams = s;
+    }
     rt_lock_release(&f->lock);
+    if (late) /* it came in while the drain began */
+        stream_end(s);
     return true;
 }
 
@@ -200,6 +217,7 @@ void svc_feed_tick(struct svc_feed *f, bool last)
     uint64_t lost = 0;
     size_t gone = 0;
     rt_lock_take(&f->lock);
+    f->ended = last;
     struct stream *all = f->streams;
     f->streams = NULL;
     rt_lock_release(&f->lock);
@@ -212,11 +230,7 @@ void svc_feed_tick(struct svc_feed *f, bool last)
         if (on && s->quiet > BEAT_TICKS)
             (void)tell(s, bytes_of(":\n\n", 3)); /* finds out who has left */
         if (last || !on || net_req_gone(s->rq)) {
-            rt_bcast_unsubscribe(s->sub);
-            if (s->held)
-                event_unref(s->held);
-            net_stream_end(s->rq);
-            free(s);
+            stream_end(s);
             gone++;
             continue;
         }

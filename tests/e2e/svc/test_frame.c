@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "net/http_client.h"
+#include "svc/feed.h"
 #include "tiny.h"
 
 struct fixture {
@@ -479,6 +480,37 @@ RT_UNCHECKED static void a_reload_with_a_broken_certificate_changes_nothing(void
     buf_fini(&shown);
 }
 
+static struct svc_feed *feed;
+
+static void get_feed(struct net_req *rq, void *ctx)
+{
+    (void)ctx;
+    if (!svc_feed_follow(feed, rq))
+        net_reply_problem(rq, ERR_BUSY, "too many");
+}
+
+/* Nobody would end its stream: the request would hold up the drain, and the end of the feed find a listener. */
+RT_UNCHECKED static void who_follows_a_feed_after_its_last_words_is_told_the_end(void **state)
+{
+    struct fixture *f = *state;
+    static const struct net_route routes[] = {
+        {.method = "GET", .pattern = "/v1/feed", .fn = get_feed, .flags = NET_NO_DEADLINE},
+        {.method = NULL}};
+    static struct svc_def def; /* until it is closed */
+    def = tiny_svc;
+    def.routes = routes;
+    assert_int_equal(open_as(f, &def, NULL, 0), ERR_OK);
+    struct svc_feed_spec spec = {
+        .service = "tiny", .queue = "feed", .lock_rank = 20, .svc = f->svc, .log = svc_log(f->svc)};
+    assert_int_equal(svc_feed_create(&spec, &feed), ERR_OK);
+    svc_feed_tick(feed, true);
+    struct answer *a = call(f, "GET", "/v1/feed", NULL, "");
+    assert_int_equal(a->status, 200);
+    assert_string_equal(a->body, "");
+    assert_int_equal(svc_drain(f->svc), 0);
+    svc_feed_destroy(feed);
+}
+
 RT_UNCHECKED static void drain_answers_what_was_accepted_and_exits_clean(void **state)
 {
     struct fixture *f = *state;
@@ -540,6 +572,7 @@ int main(void)
         TEST(a_drain_has_the_time_that_the_last_reload_said),
         TEST(reloads_come_one_after_the_other),
         TEST(a_reload_with_a_broken_certificate_changes_nothing),
+        TEST(who_follows_a_feed_after_its_last_words_is_told_the_end),
         TEST(drain_answers_what_was_accepted_and_exits_clean),
         TEST(the_data_directory_is_refused_when_open_to_others_and_locked_when_whole),
     };
