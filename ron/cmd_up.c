@@ -286,6 +286,7 @@ static int start_serve_drain(struct cmd_ctx *ctx)
     if (cmd_switch(ctx, "isolate"))
         return isolate_run(ctx, !cmd_switch(ctx, "verbose"));
     svc_host_block_signals();
+    svc_host_raise_limits();
     if (svc_data_open(up.global->data, up.global->amnesia, SVC_DATA_WHOLE, &up.data, &why) != ERR_OK)
         return cmd_fail(ctx, CMD_FAILED, "%s", why);
     enum err e = ERR_OK;

@@ -16,6 +16,9 @@ enum { SVC_HOST_LOOK_MS = 250 }; /* how often a host looks whether a service ask
 enum svc_host_event { SVC_HOST_NOTHING, SVC_HOST_DRAIN, SVC_HOST_RELOAD };
 
 void svc_host_block_signals(void);
+/* As many descriptors as the system lets us have: a shell starts with room for a thousand, and what a journal cannot open because clients
+ * have taken them all is lost to safe mode. */
+void svc_host_raise_limits(void);
 enum svc_host_event svc_host_wait(int timeout_ms);
 void svc_host_second_signal_ends(void);
 void svc_host_request_drain(void *ctx);

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/check.h"
@@ -31,6 +32,15 @@ void svc_host_block_signals(void)
     signal(SIGPIPE, SIG_IGN);
 }
 
+void svc_host_raise_limits(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) != 0 || l.rlim_cur == l.rlim_max)
+        return;
+    l.rlim_cur = l.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &l);
+}
+
 enum svc_host_event svc_host_wait(int timeout_ms)
 {
     sigset_t set;
@@ -40,8 +50,12 @@ enum svc_host_event svc_host_wait(int timeout_ms)
     sigaddset(&set, SIGHUP);
     struct timespec timeout = {timeout_ms / 1000, (long)(timeout_ms % 1000) * 1000000L};
     int got = sigtimedwait(&set, NULL, &timeout);
-    if (got == SIGHUP)
-        return SVC_HOST_RELOAD;
+    if (got == SIGHUP) {
+        /* Of several the lowest number comes first: reloads that follow each other would keep the end waiting for ever. */
+        sigdelset(&set, SIGHUP);
+        got = sigtimedwait(&set, NULL, &(struct timespec){0});
+        return got == SIGTERM || got == SIGINT ? SVC_HOST_DRAIN : SVC_HOST_RELOAD;
+    }
     return got == SIGTERM || got == SIGINT ? SVC_HOST_DRAIN : SVC_HOST_NOTHING;
 }
 
@@ -182,6 +196,7 @@ int svc_run(const struct svc_def *def, const struct svc_options *opt)
     struct alone a = {def, opt, NULL};
     struct svc_host_pause pause;
     svc_host_block_signals();
+    svc_host_raise_limits();
     enum err e = alone_up(&a);
     if (e != ERR_OK)
         return e == ERR_SYNTAX || e == ERR_RANGE || e == ERR_BAD_REQUEST ? 2 : 1;
