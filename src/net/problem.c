@@ -1,6 +1,8 @@
 #include "net/problem.h"
 
 #include "base/json_plain.h"
+#include "base/json_write.h"
+#include "base/str.h"
 
 enum err net_problem_public(enum err e)
 {
@@ -37,8 +39,7 @@ enum err net_problem_public(enum err e)
     }
 }
 
-/* JSON string; bytes that are not printable ASCII are escaped or, from 0x80 on, trusted to be UTF-8 by the
- * caller. */
+/* JSON string of what is UTF-8. */
 static void put_string(struct buf *b, struct str s)
 {
     static const char hex[] = "0123456789abcdef";
@@ -63,6 +64,19 @@ static void put_string(struct buf *b, struct str s)
     buf_putc(b, '"');
 }
 
+/* What a sentence was made of (a file's name, a key of somebody's configuration) need not be UTF-8, and one that was too long may end
+ * inside a character: the answer is JSON all the same. */
+static void put_detail(struct buf *b, struct str s)
+{
+    struct json_w w;
+    if (str_utf8_valid(s)) {
+        put_string(b, s);
+        return;
+    }
+    json_w_init(&w, b);
+    json_str(&w, s);
+}
+
 void net_problem_write(const struct net_problem_body *p, struct buf *b)
 {
     enum err e = net_problem_public(p->err);
@@ -74,7 +88,7 @@ void net_problem_write(const struct net_problem_body *p, struct buf *b)
     buf_put_u64(b, (uint64_t)(p->status ? p->status : err_http_status(e)));
     if (p->detail.n) {
         buf_puts(b, ",\"detail\":");
-        put_string(b, p->detail);
+        put_detail(b, p->detail);
     }
     buf_puts(b, ",\"code\":\"");
     buf_puts(b, err_code(e));

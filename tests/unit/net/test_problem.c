@@ -47,6 +47,15 @@ static void text_is_escaped(void **state)
             "\xc3\xa4\",\"code\":\"bad_request\",\"retryable\":false}");
 }
 
+static void a_sentence_that_was_cut_inside_a_character_is_still_json(void **state)
+{
+    (void)state;
+    written(&(struct net_problem_body){.err = ERR_BAD_REQUEST, .detail = STR("\xff \"k\xc3\xa4se\xc3")},
+            "{\"type\":\"urn:ron:error:bad_request\",\"title\":\"Bad request\",\"status\":400,"
+            "\"detail\":\"\xef\xbf\xbd "
+            "\\\"k\xc3\xa4se\xef\xbf\xbd\",\"code\":\"bad_request\",\"retryable\":false}");
+}
+
 static void errors_of_the_inside_are_told_as_their_public_kin(void **state)
 {
     (void)state;
@@ -66,6 +75,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_problem_carries_type_title_status_code_and_retryable),
         cmocka_unit_test(text_is_escaped),
+        cmocka_unit_test(a_sentence_that_was_cut_inside_a_character_is_still_json),
         cmocka_unit_test(errors_of_the_inside_are_told_as_their_public_kin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
