@@ -40,6 +40,16 @@ static int pick_http11(SSL *ssl, const unsigned char **out, unsigned char *out_n
     return SSL_TLSEXT_ERR_OK;
 }
 
+/* OpenSSL would ask at the terminal, or read what comes in: nobody is there, least of all at a reload, which waits on a loop. */
+static int no_passphrase(char *to, int room, int for_writing, void *ctx)
+{
+    (void)to;
+    (void)room;
+    (void)for_writing;
+    (void)ctx;
+    return -1;
+}
+
 static enum err context(const struct net_tls *tls, SSL_CTX **out)
 {
     SSL_CTX *ctx = SSL_CTX_new(TLS_server_method());
@@ -49,6 +59,7 @@ static enum err context(const struct net_tls *tls, SSL_CTX **out)
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                               SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_alpn_select_cb(ctx, pick_http11, NULL);
+    SSL_CTX_set_default_passwd_cb(ctx, no_passphrase);
     bool ok = SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) == 1 &&
               SSL_CTX_use_certificate_chain_file(ctx, tls->cert_file) == 1 &&
               SSL_CTX_use_PrivateKey_file(ctx, tls->key_file, SSL_FILETYPE_PEM) == 1 &&

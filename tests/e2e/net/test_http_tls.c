@@ -355,6 +355,37 @@ static void what_somebody_left_in_the_error_queue_ends_no_connection(void **stat
     stop();
 }
 
+/* Whoever types, or pipes something in, is not asked. */
+static void a_key_that_needs_a_passphrase_is_refused_without_a_question(void **state)
+{
+    (void)state;
+    char locked[80];
+    int typed[2], was = dup(STDIN_FILENO);
+    EVP_PKEY *pkey = NULL;
+    FILE *f = fopen(key, "r");
+    snprintf(locked, sizeof locked, "%s.locked", key);
+    assert_true(f && PEM_read_PrivateKey(f, &pkey, NULL, NULL));
+    fclose(f);
+    f = fopen(locked, "w");
+    assert_true(f && PEM_write_PrivateKey(f, pkey, EVP_aes_256_cbc(), (const unsigned char *)"secret", 6,
+                                          NULL, NULL));
+    fclose(f);
+    EVP_PKEY_free(pkey);
+    assert_int_equal(pipe(typed), 0);
+    assert_int_equal(write(typed[1], "secret\n", 7), 7);
+    close(typed[1]);
+    assert_true(dup2(typed[0], STDIN_FILENO) >= 0);
+    struct net_tls *tls;
+    struct net_tls_config config = {.cert_file = cert, .key_file = locked};
+    assert_int_equal(net_tls_create(&config, &tls), ERR_BAD_REQUEST);
+    char left[8];
+    assert_int_equal(read(typed[0], left, sizeof left), 7);
+    dup2(was, STDIN_FILENO);
+    close(was);
+    close(typed[0]);
+    unlink(locked);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -389,6 +420,7 @@ int main(void)
         cmocka_unit_test(older_versions_plaintext_and_silence_get_nowhere),
         cmocka_unit_test(a_client_certificate_is_demanded_when_a_ca_is_configured),
         cmocka_unit_test(reloading_takes_a_new_certificate_and_keeps_the_old_when_it_is_broken),
+        cmocka_unit_test(a_key_that_needs_a_passphrase_is_refused_without_a_question),
         cmocka_unit_test(a_file_that_leaves_the_memory_while_it_is_sent_arrives),
         cmocka_unit_test(what_somebody_left_in_the_error_queue_ends_no_connection),
     };
