@@ -150,7 +150,7 @@ void net_intake__discard(struct net_conn *c)
     size_t n;
     for (int i = 0; i < READS_PER_TURN * 4; i++) {
         enum net_io io = conn_io_read(c, waste, sizeof waste, &n);
-        if (io == NET_IO_OK)
+        if (io == NET_IO_OK || io == NET_IO_LATER)
             continue;
         c->readable = false;
         if (io != NET_IO_AGAIN && c->lingering)
@@ -179,6 +179,8 @@ void net_intake__read(struct net_conn *c)
             c->readable = false;
             break;
         }
+        if (io == NET_IO_LATER)
+            continue;
         if (io == NET_IO_EOF) {
             at_eof(c);
             break;

@@ -58,6 +58,7 @@ static enum err context(const struct net_tls *tls, SSL_CTX **out)
     SSL_CTX_set_options(ctx, SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_mode(ctx, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                               SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_clear_mode(ctx, SSL_MODE_AUTO_RETRY); /* see net_tls_read */
     SSL_CTX_set_alpn_select_cb(ctx, pick_http11, NULL);
     SSL_CTX_set_default_passwd_cb(ctx, no_passphrase);
     bool ok = SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) == 1 &&
@@ -219,16 +220,26 @@ static enum net_io verdict(struct net_tls_session *s, int r)
     }
 }
 
-/* SSL_get_error takes whatever lies in the thread's queue for this call's: what a handler, or libcurl, left there would end the
- * connection of somebody who only has nothing to read now. */
+/*
+ * SSL_get_error takes whatever lies in the thread's queue for this call's: what a handler, or libcurl, left there would end the
+ * connection of somebody who only has nothing to read now.
+ *
+ * A record without data (a new key, of which a client may send as many as it likes) is nothing to read, and yet work. OpenSSL would go on
+ * until there is some, however long that takes everybody else; so it is told not to (SSL_MODE_AUTO_RETRY), and whether it took something off
+ * the socket says whether there may be more.
+ */
 enum net_io net_tls_read(struct net_tls_session *s, void *p, size_t n, size_t *out_n)
 {
+    BIO *from = SSL_get_rbio(s->ssl);
+    uint64_t before = BIO_number_read(from);
     ERR_clear_error();
     int r = SSL_read(s->ssl, p, n > INT_MAX ? INT_MAX : (int)n);
-    if (r <= 0)
-        return verdict(s, r);
-    *out_n = (size_t)r;
-    return NET_IO_OK;
+    if (r > 0) {
+        *out_n = (size_t)r;
+        return NET_IO_OK;
+    }
+    enum net_io io = verdict(s, r);
+    return io == NET_IO_AGAIN && BIO_number_read(from) != before ? NET_IO_LATER : io;
 }
 
 enum net_io net_tls_write(struct net_tls_session *s, const void *p, size_t n, size_t *out_n)

@@ -15,6 +15,7 @@ struct net_tls_session;
 enum net_io {
     NET_IO_OK,    /* *out_n bytes, at least one */
     NET_IO_AGAIN, /* nothing now; the descriptor will tell */
+    NET_IO_LATER, /* nothing now, but there may be more at once: it is others' turn (reads only) */
     NET_IO_EOF,
     NET_IO_ERROR,
 };

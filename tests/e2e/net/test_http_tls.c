@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -355,6 +356,48 @@ static void what_somebody_left_in_the_error_queue_ends_no_connection(void **stat
     stop();
 }
 
+/* A client that sends new keys and nothing else, more than a turn of the loop should be. */
+static void new_keys_without_end_do_not_keep_the_loop_from_others(void **state)
+{
+    (void)state;
+    enum { KEYS = 3000 };
+    struct net_tls *tls = tls_make(NULL);
+    struct net_listen listen = {.bind = "127.0.0.1:0", .tls = tls};
+    struct net_routes set = {routes, sizeof routes / sizeof *routes, NULL};
+    struct net_server_config config = {
+        .listen = &listen, .listen_count = 1, .routes = &set, .routes_count = 1};
+    assert_int_equal(net_server_create(&config, &server), ERR_OK);
+    net_tls_unref(tls);
+    assert_int_equal(pthread_create(&loop, NULL, run, NULL), 0);
+    struct raw_conn c;
+    struct raw_response r;
+    assert_true(tls_connect(&c, net_server_port(server, 0), 0, NULL, NULL));
+    raw_puts(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    raw_read(&c, false, &r);
+    assert_int_equal(r.status, 200);
+    raw_free(&r);
+    net_server_stop(server);
+    pthread_join(loop, NULL); /* from here on it is turned by hand */
+    for (int i = 0; i < KEYS; i++) {
+        assert_int_equal(SSL_key_update(c.ssl, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+        assert_int_equal(SSL_do_handshake(c.ssl), 1);
+    }
+    raw_puts(&c, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    struct net_worker *w = &server->workers[0];
+    int waiting = 0, left = 0, turns = 0;
+    assert_int_equal(ioctl(w->conns->nf.fd, FIONREAD, &waiting), 0);
+    net_loop_once(w->loop, 1000);
+    assert_int_equal(ioctl(w->conns->nf.fd, FIONREAD, &left), 0);
+    assert_true(left > waiting / 2);
+    while (atomic_load(&w->responses) < 2 && turns++ < KEYS)
+        net_loop_once(w->loop, 1000);
+    raw_read(&c, false, &r); /* and it is answered in its turn */
+    assert_int_equal(r.status, 200);
+    raw_free(&r);
+    raw_close(&c);
+    net_server_destroy(server);
+}
+
 /* Whoever types, or pipes something in, is not asked. */
 static void a_key_that_needs_a_passphrase_is_refused_without_a_question(void **state)
 {
@@ -420,6 +463,7 @@ int main(void)
         cmocka_unit_test(older_versions_plaintext_and_silence_get_nowhere),
         cmocka_unit_test(a_client_certificate_is_demanded_when_a_ca_is_configured),
         cmocka_unit_test(reloading_takes_a_new_certificate_and_keeps_the_old_when_it_is_broken),
+        cmocka_unit_test(new_keys_without_end_do_not_keep_the_loop_from_others),
         cmocka_unit_test(a_key_that_needs_a_passphrase_is_refused_without_a_question),
         cmocka_unit_test(a_file_that_leaves_the_memory_while_it_is_sent_arrives),
         cmocka_unit_test(what_somebody_left_in_the_error_queue_ends_no_connection),
