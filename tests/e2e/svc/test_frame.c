@@ -36,7 +36,8 @@ static void keep(void *arg, enum err e, const struct net_http_response *r)
     if (e != ERR_OK)
         return;
     size_t n = r->body.n < sizeof a->body - 1 ? r->body.n : sizeof a->body - 1;
-    memcpy(a->body, r->body.p, n);
+    if (n > 0) /* nothing may be nowhere */
+        memcpy(a->body, r->body.p, n);
     a->body[n] = 0;
     struct str retry = net_http_header(r, "retry-after");
     snprintf(a->retry_after, sizeof a->retry_after, "%.*s", STR_ARG(retry));
