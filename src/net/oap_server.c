@@ -83,8 +83,8 @@ static bool accept_turn(struct net_oap_listener *l)
         int fd;
         struct net_peer peer;
         enum err e = net_sock_accept(l->nf.fd, &fd, &peer);
-        if (e == ERR_BUSY) {
-            /* Out of descriptors: the event would come again at once and for ever. */
+        if (e != ERR_OK && e != ERR_EMPTY) {
+            /* Out of descriptors, or of memory: the event would come again at once and for ever. */
             net_loop_change(l->shard->loop, &l->nf, 0);
             net_timer_set(l->shard->loop, &l->again,
                           net_loop_now_ns(l->shard->loop) + ACCEPT_PAUSE_MS * NS_PER_MS);
