@@ -339,9 +339,12 @@ static enum err parse_string(struct arena *a, const struct conf_key *k, struct s
     return v.string ? keep(k, &v, slot, why) : refuse_memory(why);
 }
 
+/* A flag and a variable may hold any bytes; a file is checked as a whole. What could not stand in a file cannot be printed as one. */
 enum err conf__parse_text(struct arena *a, const struct conf_key *k, struct str text, void *slot,
                           char why[CONF_WHY_CHARS])
 {
+    if (!str_utf8_valid(text))
+        return refuse(why, "is not UTF-8");
     if (k->type == CONF_STRING)
         return parse_string(a, k, text, slot, why);
     if (k->type == CONF_INT_LIST || k->type == CONF_STR_LIST)

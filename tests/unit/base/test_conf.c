@@ -181,6 +181,12 @@ static void errors_name_place_key_and_range(void **state)
     assert_string_equal(why.text, "flag --nope: no key of demo has this name");
     assert_int_equal(load(NULL, NULL, "--max_conns", &c), ERR_BAD_REQUEST);
     assert_string_equal(why.text, "flag --max_conns: demo.max_conns: needs a value: --max_conns=...");
+    /* what no file could hold: the printed one must be one */
+    assert_int_equal(load(NULL, NULL, "--bind=caf\xe9", &c), ERR_BAD_REQUEST);
+    assert_string_equal(why.text, "flag --bind: demo.bind: is not UTF-8");
+    static const char *const latin_env[] = {"RON_DEMO_ORIGINS=a,\xff", NULL};
+    assert_int_equal(load(NULL, latin_env, NULL, &c), ERR_BAD_REQUEST);
+    assert_string_equal(why.text, "environment RON_DEMO_ORIGINS: demo.origins: is not UTF-8");
     assert_int_equal(load(NULL, NULL, "--drills.enabled", &c), ERR_OK);
     assert_true(((const struct demo_config *)conf_values(c))->drills);
     conf_destroy(c);
