@@ -38,6 +38,11 @@ int config_file_load(const struct cmd_ctx *ctx, const struct svc_def *def, const
     }
     if (status == CMD_OK && conf_load(def->config, &from, out_conf, &why) != ERR_OK)
         status = cmd_fail(ctx, CMD_USAGE, "%s", why.text);
+    if (status == CMD_OK && svc_check_values(def, *out_conf) != ERR_OK) {
+        status = cmd_fail(ctx, CMD_USAGE, "%s", svc_last_error());
+        conf_destroy(*out_conf);
+        *out_conf = NULL;
+    }
     buf_fini(&text);
     return status;
 }

@@ -78,6 +78,21 @@ static enum err gather(const char *file, const char *const *flags, size_t flag_c
     return e;
 }
 
+/* The list's numbers are any; cut to those of users, another one than was written would be let in. */
+enum err svc_check_values(const struct svc_def *def, const struct conf *conf)
+{
+    const struct svc_config *c = conf_values(conf);
+    for (size_t i = 0; i < c->uds_allow_uids.n; i++) {
+        int64_t uid = c->uds_allow_uids.v[i];
+        if (uid >= 0 && uid < (int64_t)(uid_t)-1)
+            continue;
+        svc__set_error("%s.uds_allow_uids: %lld is no user's number (0..%lld)", def->name, (long long)uid,
+                       (long long)(uid_t)-1 - 1);
+        return ERR_BAD_REQUEST;
+    }
+    return ERR_OK;
+}
+
 static enum err load(const struct svc_def *def, const char *file, const char *const *flags,
                      size_t flag_count, struct conf **out_conf)
 {
@@ -89,6 +104,10 @@ static enum err load(const struct svc_def *def, const char *file, const char *co
     if (e == ERR_OK && (e = conf_load(def->config, &from, out_conf, &why)) != ERR_OK)
         svc__set_error("%s", why.text);
     buf_fini(&text);
+    if (e == ERR_OK && (e = svc_check_values(def, *out_conf)) != ERR_OK) {
+        conf_destroy(*out_conf);
+        *out_conf = NULL;
+    }
     return e;
 }
 

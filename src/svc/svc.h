@@ -130,6 +130,8 @@ struct svc_def {
 
 /* Would this configuration be taken? Touches nothing, so that a slip in it is said before anything is made. `data` is not used. */
 NODISCARD enum err svc_check_config(const struct svc_def *def, const struct svc_options *opt);
+/* The part of it that a table of keys cannot say, for who has loaded one. */
+NODISCARD enum err svc_check_values(const struct svc_def *def, const struct conf *conf);
 NODISCARD enum err svc_open(const struct svc_def *def, const struct svc_options *opt, struct svc **out_svc);
 NODISCARD enum err svc_start(struct svc *s);
 /* 0 when everything drained in time, 1 when something was aborted. */

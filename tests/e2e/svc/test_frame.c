@@ -336,6 +336,15 @@ RT_UNCHECKED static void a_unix_socket_is_for_those_who_are_named(void **state)
     assert_int_equal(open_with(f, flags, 1), ERR_OK);
     assert_true(call_with(f, "GET", "/healthz", NULL, "", NULL, uds)->status < 0);
     assert_int_equal(call(f, "GET", "/healthz", NULL, "")->status, 200);
+    svc_close(f->svc);
+    static const char *const nobody[] = {"--uds_allow_uids=4294967296", "--uds_allow_uids=4294967295",
+                                         "--uds_allow_uids=-1"};
+    for (size_t i = 0; i < 3; i++) { /* the first would be root */
+        assert_int_equal(open_with(f, &nobody[i], 1), ERR_BAD_REQUEST);
+        assert_non_null(strstr(svc_last_error(), "uds_allow_uids"));
+        svc_close(f->svc);
+    }
+    f->svc = NULL;
 }
 
 static void trust_this_machine(const void *config, struct net_limits *limits)
