@@ -318,7 +318,8 @@ static int take_flag(struct cmd_ctx *ctx, int argc, char **argv, int *io_index)
                             flag->value_name);
     } else if (equals)
         return cmd_fail(ctx, CMD_USAGE, "--%s takes no value", flag->name);
-    if (!own && value && !*value)
+    if (value &&
+        !*value) /* "$(cat key)" of a file that is not there: what was meant is not what would be done */
         return cmd_fail(ctx, CMD_USAGE, "--%s is empty: --%s %s", flag->name, flag->name, flag->value_name);
     if (!own)
         return set_global(ctx, flag->name, value);

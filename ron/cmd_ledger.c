@@ -212,8 +212,9 @@ bool cmd_ledger_slurp(const char *path, struct buf *out)
         return false;
     for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;)
         buf_put(out, piece, n);
+    bool read = !ferror(f);
     fclose(f);
-    return out->err == ERR_OK;
+    return read && out->err == ERR_OK;
 }
 
 static const struct cmd_flag verify_flags[] = {

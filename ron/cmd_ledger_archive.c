@@ -113,15 +113,21 @@ static int unpack_and_verify(struct cmd_ctx *ctx, const char *file, const char *
 int cmd_ledger_restore(struct cmd_ctx *ctx, int argc, char **argv)
 {
     (void)argc;
-    const char *into = cmd_flag(ctx, "into", NULL);
-    char temp[1200];
-    if (into == NULL)
+    const char *named = cmd_flag(ctx, "into", NULL);
+    char into[1024], temp[1200];
+    if (named == NULL)
         return cmd_fail(ctx, CMD_USAGE, "--into DIR is needed");
+    size_t n = (size_t)snprintf(into, sizeof into, "%s", named);
+    if (n >= sizeof into)
+        return cmd_fail(ctx, CMD_USAGE, "--into is longer than %zu characters", sizeof into - 1);
+    while (n > 1 && into[n - 1] == '/') /* a shell completes it so, and what is unpacked goes beside it */
+        into[--n] = 0;
     if (access(into, F_OK) == 0 && rmdir(into) != 0)
         return cmd_fail(ctx, CMD_FAILED, "%s is not an empty directory", into);
     snprintf(temp, sizeof temp, "%s.restoring", into);
     if (mkdir(temp, 0700) != 0)
-        return cmd_fail(ctx, CMD_FAILED, "cannot make %s: %s", temp, strerror(errno));
+        return cmd_fail(ctx, CMD_FAILED, "cannot make %s: %s%s", temp, strerror(errno),
+                        errno == EEXIST ? "; a restore that was interrupted left it: remove it" : "");
     int code = unpack_and_verify(ctx, argv[0], temp);
     if (code == 0 && rename(temp, into) != 0)
         code = cmd_fail(ctx, CMD_FAILED, "cannot make %s: %s", into, strerror(errno));
