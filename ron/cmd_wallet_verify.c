@@ -5,7 +5,7 @@
  *   2  txid comes out of tenant, key and request
  *   3  the request says what the receipt says
  *   4  the leaf holds that transaction, and its unit is the hash of the envelope
- *   5  the envelope's idem_id and meta hold tenant, key, memo and payee
+ *   5  the envelope's idem_id and meta hold tenant, key, memo and payee, its fingerprint all that the unit moved
  *   6  the path leads from the leaf to the receipt's root
  *   7  the ledger signed that root
  */
@@ -86,10 +86,46 @@ static const char *kind_of(const char *op)
     return strcmp(op, "issue") == 0 ? "mint" : op;
 }
 
+/* Who paid whom. A hold's payee stands in meta until it is captured (check_envelope). */
+static bool check_sides(const struct proof *p, const char *op)
+{
+    return strcmp(op, "issue") == 0 ? same(p->leaf, "account", p->receipt, "to")
+                                    : same(p->leaf, "account", p->receipt, "from") &&
+                                          (strcmp(op, "hold") == 0 || agrees(p->leaf, p->receipt, "to"));
+}
+
+static bool check_expiry(const struct proof *p)
+{
+    const json_t *until = json_object_get(p->leaf, "hold_until");
+    const char *text = client_str(p->receipt, "expires_at");
+    int64_t ms;
+    return until ? time_parse_ms(str_from_c(text), &ms) == ERR_OK && json_integer_value(until) == ms
+                 : !*text;
+}
+
+/* The fingerprint covers every entry of the unit. What a capture gave back stands in its second one, which has no leaf here. */
+static bool check_fingerprint(const struct proof *p)
+{
+    static const char *const not_in_it[] = {"id", "ts", "unit", "v"};
+    json_t *first = json_deep_copy(p->leaf), *released = json_object_get(p->receipt, "released");
+    for (size_t i = 0; i < sizeof not_in_it / sizeof not_in_it[0]; i++)
+        json_object_del(first, not_in_it[i]);
+    json_t *rest = released ? json_deep_copy(first) : NULL;
+    json_object_del(rest, "to");
+    json_object_set_new(rest, "kind", json_string("release"));
+    json_object_set(rest, "amount", released);
+    json_t *unit =
+        json_pack("{s:[o,o*],s:s}", "entries", first, rest, "idem_id", client_str(p->envelope, "idem_id"));
+    char *text = json_dumps(unit, JSON_COMPACT | JSON_SORT_KEYS);
+    bool ok = text && hash_is(client_str(p->envelope, "fp"), text, strlen(text));
+    free(text);
+    json_decref(unit);
+    return ok;
+}
+
 static bool check_leaf(const struct proof *p)
 {
     const char *op = client_str(p->receipt, "op"), *envelope = client_str(p->ledger, "envelope");
-    bool issue = strcmp(op, "issue") == 0;
     int64_t ts_ms;
     unsigned long long nonce = (unsigned long long)client_int(p->receipt, "lane") << 48 |
                                (unsigned long long)client_int(p->receipt, "nonce");
@@ -98,11 +134,9 @@ static bool check_leaf(const struct proof *p)
     return same(p->leaf, "id", p->receipt, "txid") &&
            strcmp(client_str(p->leaf, "kind"), kind_of(op)) == 0 &&
            time_parse_ms(str_from_c(client_str(p->receipt, "ts")), &ts_ms) == ERR_OK &&
-           client_int(p->leaf, "ts") == ts_ms &&
-           same(p->leaf, "account", p->receipt, issue ? "to" : "from") &&
+           client_int(p->leaf, "ts") == ts_ms && check_sides(p, op) && check_expiry(p) &&
            same(p->leaf, "asset", p->receipt, "asset") && same(p->leaf, "amount", p->receipt, "amount") &&
            (nonce == 0 || strcmp(client_str(p->leaf, "nonce"), nonce_text) == 0) &&
-           (!json_object_get(p->leaf, "to") || same(p->leaf, "to", p->receipt, "to")) &&
            (!json_object_get(p->leaf, "ref_id") || same(p->leaf, "ref_id", p->receipt, "hold")) &&
            hash_is(client_str(p->leaf, "unit"), envelope, strlen(envelope));
 }
@@ -123,7 +157,7 @@ static bool check_envelope(const struct proof *p)
         base64_decode(str_from_c(text), raw, sizeof raw, &n) != ERR_OK ||
         wallet_meta_decode(bytes_of(raw, n), &m) != ERR_OK)
         return false;
-    return str_eq(m.tenant, tenant) && str_eq(m.key, key) &&
+    return check_fingerprint(p) && str_eq(m.tenant, tenant) && str_eq(m.key, key) &&
            str_eq_c(m.memo, client_str(p->receipt, "memo")) &&
            str_eq_c(m.payee, hold ? client_str(p->receipt, "to") : "");
 }

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { fromHex, hex, utf8 } from "../src/lib/bytes.ts";
 import { canonical } from "../src/lib/canonical.ts";
 import { checkpointNames, parseCheckpoint, verifyCheckpoint } from "../src/lib/note.ts";
-import { checkLedgerProof, receiptHash, txidOf } from "../src/lib/receipt.ts";
+import { checkLedgerProof, checkReceipt, receiptHash, txidOf, type Receipt, type ReceiptProof } from "../src/lib/receipt.ts";
 
 const VKEY = "example.com/ron-ledger+023ba022+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4";
 const NOTE =
@@ -54,6 +54,46 @@ test("an inclusion proof is judged step by step", async () => {
     assert.deepEqual(await verdicts({ ...proof, leaf_index: 1 }), ["bad", "good", "good"]);
     assert.deepEqual(await verdicts({ ...proof, root: proof.leaf_hash }), ["bad", "bad", "good"]);
     assert.deepEqual((await checkLedgerProof(proof, undefined)).map((c) => c.verdict), ["good", "good", "skipped"]);
+});
+
+// A hold of 300 in lane 3, and its capture of 200 that gave 100 back, as GET /v1/tx/{txid}/proof answered.
+const PROOFS_KEY = "localhost/ron-ledger/5bcc73010f8e14294016ddf8346f2f48+92183e26+AROJE6wGftglYi4ka3hPUiT18zeeVMYateTC82ruXGu/";
+const HOLD = JSON.parse(String.raw`{"receipt":{"txid":"tx_20012fd8a4c34cf615917f198b37bd19","op":"hold","from":"acct:alice","to":"acct:hotel","asset":"ron","amount":"300","nonce":1,"lane":3,"expires_at":"2026-11-18T16:45:16.597Z","idem":"01a1ef55-7123-7c42-a46b-ea0d0200ff7b","ts":"2026-11-18T15:45:16.597Z","receipt_hash":"sha256:c7fe1374edae02727fef73295ac19868e7982fe301a9fd172a1e91601dd2c070","seq":2,"root":"sha256:dbd792b70c4388ce9c784f2c872507ca27a75e6caa60af7d5c15689cf062f281","tree_size":2},"tenant":"default","request":"{\"amount\":\"300\",\"asset\":\"ron\",\"expires_in\":3600,\"from\":\"acct:alice\",\"lane\":3,\"nonce\":1,\"op\":\"hold\",\"to\":\"acct:hotel\"}","ledger_proof":{"leaf":"{\"account\":\"acct:alice\",\"amount\":\"300\",\"asset\":\"ron\",\"hold_until\":1795020316597,\"id\":\"tx_20012fd8a4c34cf615917f198b37bd19\",\"kind\":\"hold\",\"nonce\":\"844424930131969\",\"ts\":1795016716597,\"unit\":\"sha256:2c2334e3174e70b721f0b687531176762f33f55bacf85c0c4e4f71adc733b629\",\"v\":1}","envelope":"{\"cap\":\"7f9936fd385fae63\",\"fp\":\"sha256:5ef6ca032746505d10f8dfeb8f62bcdfc3b0ae09b885235059e3a6e9be3cbb08\",\"idem_id\":\"w:ca49537572e1dc29dadff8864259f8f27c2757ed28c3c7499e1aa3556a83b2a7\",\"kid\":\"k1\",\"meta\":\"AQEHZGVmYXVsdCQwMWExZWY1NS03MTIzLTdjNDItYTQ2Yi1lYTBkMDIwMGZmN2IACmFjY3Q6aG90ZWw=\",\"n\":1}","leaf_index":1,"leaf_hash":"sha256:3a3a7aa8b4c41e326dc8650df030acd110c390ca8649ba8a0f44180eea35d259","tree_size":2,"root":"sha256:dbd792b70c4388ce9c784f2c872507ca27a75e6caa60af7d5c15689cf062f281","proof":["sha256:1b2fedad2c097a486724228375c31e3aa8aca260dd4a8e672dd8fc6d54360fb2"],"checkpoint":"localhost/ron-ledger/5bcc73010f8e14294016ddf8346f2f48\n2\n29eStwxDiM6ceE8shyUHyienXmyqYK99XBVonPBi8oE=\n\n— localhost/ron-ledger/5bcc73010f8e14294016ddf8346f2f48 khg+JjoukSIpGWpfHj2ltDwi74l4RxK0MafniXor0TP4O4NpPahy3sX/ll/+L0X8hYHxYxTBlRKHobpodQwOGDAAAwQ=\n"}}`) as ReceiptProof;
+const CAPTURE = JSON.parse(String.raw`{"receipt":{"txid":"tx_a5466a25e49e1b427d63614484a6f1cb","op":"capture","from":"acct:alice","to":"acct:hotel","asset":"ron","amount":"200","released":"100","hold":"tx_20012fd8a4c34cf615917f198b37bd19","idem":"01a1ef55-718f-79ac-a090-ef13aa373580","ts":"2026-11-18T15:45:16.703Z","receipt_hash":"sha256:ae1cdb92228352c629c19d55007a36d2230ae1ad067c5c072b17d3a541bdd14c","seq":3,"root":"sha256:ab608396edfb4ddb7de39fee148f65c6b71a34e6b0509921fb3ef0a09c8f9fa1","tree_size":4},"tenant":"default","request":"{\"amount\":\"200\",\"hold\":\"tx_20012fd8a4c34cf615917f198b37bd19\",\"op\":\"capture\"}","ledger_proof":{"leaf":"{\"account\":\"acct:alice\",\"amount\":\"200\",\"asset\":\"ron\",\"id\":\"tx_a5466a25e49e1b427d63614484a6f1cb\",\"kind\":\"capture\",\"ref_id\":\"tx_20012fd8a4c34cf615917f198b37bd19\",\"to\":\"acct:hotel\",\"ts\":1795016716703,\"unit\":\"sha256:d9bd7785b44e5014e5df00b182bf7fc291738d1fabe7fefd1b3fa91b5a1be737\",\"v\":1}","envelope":"{\"cap\":\"7f9936fd385fae63\",\"fp\":\"sha256:43fd297161f8f6dd9ea7e558e69e2c2b2d0595d72a805a35f6bb7a3c3ff8ab09\",\"idem_id\":\"w:446a8ebc67fef2435d1026d47df202b098847cb1bb5433a3d27bcd469f7cc770\",\"kid\":\"k1\",\"meta\":\"AQIHZGVmYXVsdCQwMWExZWY1NS03MThmLTc5YWMtYTA5MC1lZjEzYWEzNzM1ODAAAA==\",\"n\":2}","leaf_index":2,"leaf_hash":"sha256:cd9f68581bd84ef8a91e0e0123532c9dccd19e1c97dfaa05fe4188c1ed257e60","tree_size":4,"root":"sha256:ab608396edfb4ddb7de39fee148f65c6b71a34e6b0509921fb3ef0a09c8f9fa1","proof":["sha256:9cc8978b19304fc35fd27a7e826fb080a9ec396bc54fdd6b1f10d4650fdaccad","sha256:dbd792b70c4388ce9c784f2c872507ca27a75e6caa60af7d5c15689cf062f281"],"checkpoint":"localhost/ron-ledger/5bcc73010f8e14294016ddf8346f2f48\n4\nq2CDlu37Tdt945/uFI9lxrcaNOawUJkh+z7woJyPn6E=\n\n— localhost/ron-ledger/5bcc73010f8e14294016ddf8346f2f48 khg+Jl5KYXJYHpngtc6O1cYsU/HnbrTOAq77dHl7bX+qcRRVCjr9QM91J3CwQya0KMr03MbU8tobDO149uLR1RkK8ws=\n"}}`) as ReceiptProof;
+
+const failed = async (p: ReceiptProof) => (await checkReceipt(p, PROOFS_KEY)).filter((c) => c.verdict !== "good").map((c) => c.what);
+
+test("a receipt with its proof holds", async () => {
+    assert.deepEqual(await failed(HOLD), []);
+    assert.deepEqual(await failed(CAPTURE), []);
+});
+
+// Whoever changes a receipt computes its hash again: everything it says must hang on the ledger's signature in another way.
+test("no member of a receipt can be changed", async () => {
+    const changes: [ReceiptProof, Partial<Receipt>][] = [
+        [HOLD, { to: "acct:eve" }],
+        [HOLD, { from: "acct:eve" }],
+        [HOLD, { amount: "301" }],
+        [HOLD, { memo: "x" }],
+        [HOLD, { nonce: 2 }],
+        [HOLD, { lane: 0 }],
+        [HOLD, { ts: "2026-11-18T15:45:16.598Z" }],
+        [HOLD, { expires_at: "2027-11-18T16:45:16.597Z" }],
+        [HOLD, { released: "1" }],
+        [CAPTURE, { from: "acct:eve" }],
+        [CAPTURE, { to: "acct:eve" }],
+        [CAPTURE, { released: "99" }],
+        [CAPTURE, { hold: HOLD.receipt.txid.replace("2", "3") }],
+        [CAPTURE, { expires_at: "2027-11-18T16:45:16.597Z" }],
+    ];
+    for (const [proof, change] of changes) {
+        const receipt = { ...proof.receipt, ...change } as Receipt;
+        receipt.receipt_hash = await receiptHash(receipt);
+        assert.notDeepEqual(await failed({ ...proof, receipt }), [], JSON.stringify(change));
+    }
+    const { released: _, ...less } = CAPTURE.receipt;
+    const receipt = { ...less, receipt_hash: await receiptHash(less) } as Receipt;
+    assert.notDeepEqual(await failed({ ...CAPTURE, receipt }), [], "what was given back is left out");
 });
 
 test("hex is lower case and even", () => {

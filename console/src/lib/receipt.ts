@@ -97,6 +97,46 @@ export async function checkLedgerProof(p: LedgerProof, vkey: string | undefined)
     return [...checks, signature];
 }
 
+type Members = Record<string, unknown>;
+
+/** In both and equal, or in neither. */
+const agree = (a: Members, b: Members, ...names: string[]) => names.every((n) => a[n] === b[n]);
+
+/** What was asked for, whose hash the id is: a capture or release names its hold, and the sides are the hold's. */
+function requestAgrees(request: Members, receipt: Members): boolean {
+    return (
+        agree(request, receipt, "op", "memo", "hold", "nonce", "lane") &&
+        (request.amount === undefined || request.amount === receipt.amount) &&
+        (request.hold !== undefined || agree(request, receipt, "from", "to", "asset"))
+    );
+}
+
+/** What the ledger wrote down. A hold's payee is not in its entry but in the request. */
+function leafAgrees(leaf: Members, receipt: Receipt): boolean {
+    const { op } = receipt;
+    const nonce = (BigInt(receipt.lane ?? 0) << 48n) | BigInt(receipt.nonce ?? 0);
+    const until = leaf.hold_until === undefined ? undefined : new Date(Number(leaf.hold_until)).toISOString();
+    return (
+        leaf.id === receipt.txid &&
+        leaf.kind === (op === "issue" ? "mint" : op) &&
+        leaf.ts === Date.parse(String(receipt.ts)) &&
+        leaf.account === (op === "issue" ? receipt.to : receipt.from) &&
+        (op === "issue" || op === "hold" || leaf.to === receipt.to) &&
+        agree(leaf, receipt, "asset", "amount") &&
+        leaf.ref_id === receipt.hold &&
+        (nonce === 0n || leaf.nonce === String(nonce)) &&
+        until === receipt.expires_at
+    );
+}
+
+/** The fingerprint covers every entry of the unit: what a capture gave back stands in its second one. */
+async function fingerprintOf(leaf: Members, receipt: Receipt, idem_id: string): Promise<string> {
+    const { id: _id, ts: _ts, unit: _unit, v: _v, ...first } = leaf as Record<string, Canonical>;
+    const { to: _to, ...back } = first;
+    const entries = receipt.released === undefined ? [first] : [first, { ...back, kind: "release", amount: receipt.released }];
+    return "sha256:" + hex(await sha256(utf8(canonical({ entries, idem_id }))));
+}
+
 export interface ReceiptProof {
     receipt: Receipt;
     tenant: string;
@@ -106,21 +146,18 @@ export interface ReceiptProof {
 
 export async function checkReceipt(p: ReceiptProof, vkey: string | undefined): Promise<Check[]> {
     const { receipt, ledger_proof: ledger } = p;
-    const leaf = JSON.parse(ledger.leaf ?? "{}") as Record<string, unknown>;
+    const read = (text: string | undefined) => JSON.parse(text || "{}") as Members;
+    const leaf = read(ledger.leaf);
     const envelope = ledger.envelope ?? "";
     return [
         await judge("The receipt is what was hashed", receipt.receipt_hash, async () => (await receiptHash(receipt)) === receipt.receipt_hash),
         await judge("Its id comes from the request", receipt.txid, async () => (await txidOf(p.tenant, receipt.idem, p.request)) === receipt.txid),
-        await judge(
-            "The ledger entry says the same",
-            `${receipt.op} of ${receipt.amount} ${receipt.asset}`,
-            () => leaf.id === receipt.txid && leaf.asset === receipt.asset && leaf.amount === receipt.amount,
-        ),
-        await judge(
-            "The entry belongs to this unit",
-            String(leaf.unit ?? ""),
-            async () => leaf.unit === "sha256:" + hex(await sha256(utf8(envelope))),
-        ),
+        await judge("The request says the same", `${receipt.op} of ${receipt.amount} ${receipt.asset}`, () => requestAgrees(read(p.request), receipt)),
+        await judge("The ledger entry says the same", String(receipt.ts ?? ""), () => leafAgrees(leaf, receipt)),
+        await judge("The entry belongs to this unit", String(leaf.unit ?? ""), async () => {
+            const { fp, idem_id } = read(envelope);
+            return leaf.unit === "sha256:" + hex(await sha256(utf8(envelope))) && fp === (await fingerprintOf(leaf, receipt, String(idem_id)));
+        }),
         await judge(
             "The receipt names this tree",
             `sequence ${receipt.seq}, size ${receipt.tree_size}`,
