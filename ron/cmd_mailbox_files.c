@@ -241,6 +241,13 @@ int cmd_mailbox_export(struct cmd_ctx *ctx, int argc, char **argv)
         enum err e = open_shard(dir, i, &routing, instance, &o);
         if (e != ERR_OK && e != ERR_EMPTY)
             lost++;
+        if (o.report.damaged) {
+            cmd_fail(ctx, CMD_FAILED,
+                     "shard %u is damaged at %s, byte %" PRIu64
+                     ": what lies behind it is not among these; ron mailbox repair --shard %u reads on",
+                     i, o.report.bad_file, o.report.bad_offset, i);
+            lost++;
+        }
         for (uint32_t k = 1; e == ERR_OK && k < o.shard->slabs.used; k++) {
             const struct mailbox_entry *en = mailbox_shard_entry(o.shard, k);
             struct mailbox_rec r;
@@ -342,11 +349,16 @@ int cmd_mailbox_check_trace(struct cmd_ctx *ctx, int argc, char **argv)
     if (mailbox_trace_init(&t, &rules) != ERR_OK)
         return cmd_fail(ctx, CMD_FAILED, "no memory");
     int status = check_lines(ctx, f, argv[0], &t);
+    if (status == CMD_OK && ferror(f)) /* a directory, say: nothing was read, and nothing is known */
+        status = cmd_fail(ctx, CMD_FAILED, "cannot read %s", argv[0]);
     if (status == CMD_OK && cmd_switch(ctx, "drained") && mailbox_trace_end(&t) != ERR_OK)
         status = cmd_fail(ctx, CMD_FAILED, "%s", t.why);
     if (status == CMD_OK)
-        printf("%zu sent, %zu duplicates, %zu delivered, %zu acked, %zu dead: the contract holds\n", t.sent,
-               t.duplicates, t.delivered, t.acked, t.dead);
+        printf(cmd_global(ctx)->json ? "{\"sent\":%zu,\"duplicates\":%zu,\"delivered\":%zu,\"acked\":%zu,"
+                                       "\"dead\":%zu}\n"
+                                     : "%zu sent, %zu duplicates, %zu delivered, %zu acked, %zu dead: the "
+                                       "contract holds\n",
+               t.sent, t.duplicates, t.delivered, t.acked, t.dead);
     mailbox_trace_fini(&t);
     if (f != stdin)
         fclose(f);
