@@ -11,6 +11,9 @@
 
 extern const struct cmd_group cmd_rewarder;
 
+/* A table of fifty million rows, the most a snapshot may be configured to have, fits. */
+#define REWARDER_FILE_MAX ((size_t)32 << 30)
+
 /* Appends a whole file ("-": standard input); says what is wrong and returns an exit code otherwise. */
 int rewarder_read_file(struct cmd_ctx *ctx, const char *path, struct buf *out);
 

@@ -8,9 +8,10 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/str.h"
 #include "ron/client.h"
 
-enum { FILE_MAX = 1 << 30 };
+enum { HEADING_MAX = 65536 };
 
 int rewarder_read_file(struct cmd_ctx *ctx, const char *path, struct buf *out)
 {
@@ -21,10 +22,10 @@ int rewarder_read_file(struct cmd_ctx *ctx, const char *path, struct buf *out)
     size_t n;
     while ((n = fread(piece, 1, sizeof piece, f)) > 0)
         buf_put(out, piece, n);
-    bool bad = ferror(f) || out->err != ERR_OK;
+    const char *why = ferror(f) ? strerror(errno) : out->err != ERR_OK ? err_title(out->err) : NULL;
     if (f != stdin)
         fclose(f);
-    return bad ? cmd_fail(ctx, CMD_FAILED, "cannot read %s", path) : CMD_OK;
+    return why ? cmd_fail(ctx, CMD_FAILED, "cannot read %s: %s", path, why) : CMD_OK;
 }
 
 void rewarder_epoch_path(const char *epoch, const char *rest, struct buf *out)
@@ -36,30 +37,39 @@ void rewarder_epoch_path(const char *epoch, const char *rest, struct buf *out)
 
 /* ---- put, compute ---- */
 
+/* Its first line is a whole object, the heading, and the rows are not in it. */
+static bool is_ndjson(struct str text)
+{
+    struct str line;
+    str_cut(text, '\n', &line);
+    json_t *heading = line.n <= HEADING_MAX ? json_loadb(line.p, line.n, 0, NULL) : NULL;
+    bool yes = json_is_object(heading) && !json_object_get(heading, "rows");
+    json_decref(heading);
+    return yes;
+}
+
 int rewarder_put_file(struct cmd_ctx *ctx, const char *path, char out_cid[SHA256_TEXT_CHARS], bool quiet)
 {
     struct buf text;
     struct client_answer a;
     struct progress shown;
-    buf_init(&text, FILE_MAX);
+    buf_init(&text, REWARDER_FILE_MAX);
     int status = rewarder_read_file(ctx, path, &text);
     if (status != CMD_OK) {
         buf_fini(&text);
         return status;
     }
-    const char *nl = memchr(text.p, '\n', text.n);
-    bool ndjson = !(nl && memmem(text.p, text.n, "\"rows\"", 6));
     progress_begin(&shown, ctx, "uploading");
-    status =
-        client_call(ctx, "rewarder",
-                    &(struct client_request){.method = "PUT",
-                                             .path = "/rewarder/inputs",
-                                             .body = (const char *)text.p,
-                                             .body_n = text.n,
-                                             .type = ndjson ? "application/x-ndjson" : "application/json",
-                                             .timeout_ms = 120000,
-                                             .upload = &shown},
-                    &a);
+    status = client_call(ctx, "rewarder",
+                         &(struct client_request){.method = "PUT",
+                                                  .path = "/rewarder/inputs",
+                                                  .body = (const char *)text.p,
+                                                  .body_n = text.n,
+                                                  .type = is_ndjson(buf_str(&text)) ? "application/x-ndjson"
+                                                                                    : "application/json",
+                                                  .timeout_ms = 120000,
+                                                  .upload = &shown},
+                         &a);
     progress_end(&shown);
     buf_fini(&text);
     if (status != CMD_OK)

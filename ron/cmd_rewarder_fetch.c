@@ -8,22 +8,31 @@
 #include "ron/client.h"
 #include "ron/cmd_rewarder.h"
 
-/* A table of fifty million rows, the most a snapshot may be configured to have, fits. */
-static const size_t run_file_max = (size_t)32 << 30;
+static int write_file(struct cmd_ctx *ctx, const char *dir, const char *name, const void *bytes, size_t n)
+{
+    char to[1024];
+    snprintf(to, sizeof to, "%s/%s", dir, name);
+    FILE *f = fopen(to, "wb");
+    bool ok = f && fwrite(bytes, 1, n, f) == n;
+    if (f)
+        ok = fclose(f) == 0 && ok;
+    return ok ? CMD_OK : cmd_fail(ctx, CMD_FAILED, "cannot write %s: %s", to, strerror(errno));
+}
 
 static int fetch_one(struct cmd_ctx *ctx, const char *epoch, const char *dir, const char *name,
                      bool optional) RT_BLOCKS
 {
     struct buf path;
     struct client_answer a;
-    char to[1024], rest[128];
+    char rest[128];
     buf_init(&path, 1024);
     snprintf(rest, sizeof rest, "/artifacts/%s", name);
     rewarder_epoch_path(epoch, rest, &path);
-    int status = client_call(
-        ctx, "rewarder",
-        &(struct client_request){.path = buf_cstr(&path), .timeout_ms = 600000, .answer_max = run_file_max},
-        &a);
+    int status =
+        client_call(ctx, "rewarder",
+                    &(struct client_request){
+                        .path = buf_cstr(&path), .timeout_ms = 600000, .answer_max = REWARDER_FILE_MAX},
+                    &a);
     buf_fini(&path);
     if (status != CMD_OK && optional) {
         client_free(&a);
@@ -31,10 +40,7 @@ static int fetch_one(struct cmd_ctx *ctx, const char *epoch, const char *dir, co
     }
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);
-    snprintf(to, sizeof to, "%s/%s", dir, name);
-    FILE *f = fopen(to, "wb");
-    if (!f || fwrite(a.body.p, 1, a.body.n, f) != a.body.n || fclose(f) != 0)
-        status = cmd_fail(ctx, CMD_FAILED, "cannot write %s: %s", to, strerror(errno));
+    status = write_file(ctx, dir, name, a.body.p, a.body.n);
     client_free(&a);
     return status;
 }
@@ -84,13 +90,13 @@ int rewarder_fetch_run(struct cmd_ctx *ctx, int argc, char **argv)
     status = client_call(ctx, "rewarder", &(struct client_request){.path = "/rewarder/keys"}, &a);
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);
-    snprintf(sigs, sizeof sigs, "%s/pub.pem", argv[1]);
-    FILE *f = fopen(sigs, "wb");
-    if (f) {
-        fputs(client_str(key_of(json_object_get(a.json, "keys"), name), "pem"), f);
-        fclose(f);
-    }
+    const char *pem = client_str(key_of(json_object_get(a.json, "keys"), name), "pem");
+    status =
+        *pem ? write_file(ctx, argv[1], "pub.pem", pem, strlen(pem))
+             : cmd_fail(ctx, CMD_FAILED, "the service does not publish the key %s that signed it", name);
     client_free(&a);
+    if (status != CMD_OK)
+        return status;
     if (cmd_global(ctx)->json) {
         json_t *where = json_pack("{s:s}", "dir", argv[1]);
         json_dumpf(where, stdout, JSON_COMPACT);

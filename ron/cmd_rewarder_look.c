@@ -7,6 +7,8 @@
 #include "ron/client.h"
 #include "ron/table.h"
 
+enum { LIST_PAGE = 200 };
+
 /* ---- one run ---- */
 
 static void print_refused(const json_t *list)
@@ -65,40 +67,56 @@ void rewarder_print_run(const json_t *body)
         printf("nobody is paid: %s\n", why_nobody(m));
 }
 
+/* One page of runs, older than number *io_before (0: the newest), which becomes its last one; 0: there are no more. */
+static int list_page(struct cmd_ctx *ctx, long long *io_before, struct table *t) RT_BLOCKS
+{
+    char path[96];
+    struct client_answer a;
+    size_t i;
+    json_t *e;
+    int n = snprintf(path, sizeof path, "/rewarder/epochs?limit=%d", LIST_PAGE);
+    if (*io_before)
+        snprintf(path + n, sizeof path - (size_t)n, "&before=%lld", *io_before);
+    int status = client_call(ctx, "rewarder", &(struct client_request){.path = path}, &a);
+    if (status != CMD_OK)
+        return client_finish(ctx, &a, status);
+    bool json = cmd_global(ctx)->json;
+    json_array_foreach(json ? NULL : json_object_get(a.json, "epochs"), i, e)
+    {
+        table_cell(t, "%lld", client_int(e, "n"));
+        table_cell(t, "%s", client_str(e, "epoch"));
+        table_cell(t, "%s", client_str(e, "state"));
+        table_cell(t, "%s", client_str(e, "policy_id"));
+        table_cell(t, "%s", client_str(e, "pool"));
+        table_cell(t, "%s", client_str(e, "payouts"));
+        table_cell(t, "%s", client_str(e, "dust"));
+        table_cell(t, "%lld", client_int(e, "paid"));
+        table_cell(t, "%s", client_str(e, "sealed_at"));
+    }
+    if (json)
+        client_print_raw(&a);
+    *io_before = client_int(a.json, "next");
+    client_free(&a);
+    return CMD_OK;
+}
+
+/* All of them, however many pages that takes; as JSON a page is a line. */
 int rewarder_list_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
 {
     static const char *const headers[] = {">n",       "epoch", "state", "policy", ">pool",
                                           ">payouts", ">dust", ">paid", "sealed"};
-    struct client_answer a;
+    struct table t;
+    long long before = 0;
+    int status;
     (void)argc;
     (void)argv;
-    int status =
-        client_call(ctx, "rewarder", &(struct client_request){.path = "/rewarder/epochs?limit=200"}, &a);
-    if (status != CMD_OK)
-        return client_finish(ctx, &a, status);
-    if (cmd_global(ctx)->json) {
-        client_print_raw(&a);
-    } else {
-        struct table t;
-        size_t i;
-        json_t *e;
-        table_init(&t, cmd_global(ctx)->color, headers, 9);
-        json_array_foreach(json_object_get(a.json, "epochs"), i, e)
-        {
-            table_cell(&t, "%lld", client_int(e, "n"));
-            table_cell(&t, "%s", client_str(e, "epoch"));
-            table_cell(&t, "%s", client_str(e, "state"));
-            table_cell(&t, "%s", client_str(e, "policy_id"));
-            table_cell(&t, "%s", client_str(e, "pool"));
-            table_cell(&t, "%s", client_str(e, "payouts"));
-            table_cell(&t, "%s", client_str(e, "dust"));
-            table_cell(&t, "%lld", client_int(e, "paid"));
-            table_cell(&t, "%s", client_str(e, "sealed_at"));
-        }
+    table_init(&t, cmd_global(ctx)->color, headers, 9);
+    do
+        status = list_page(ctx, &before, &t);
+    while (status == CMD_OK && before);
+    if (status == CMD_OK && !cmd_global(ctx)->json)
         table_print_or(&t, "no runs yet");
-    }
-    client_free(&a);
-    return CMD_OK;
+    return status;
 }
 
 /* Shows what is at `path`, which goes: as it came with --json, else as `print` says it. */
@@ -201,7 +219,9 @@ int rewarder_csv_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     (void)argc;
     buf_init(&path, 1024);
     rewarder_epoch_path(argv[0], "/payouts.csv", &path);
-    int status = show_json(ctx, &(struct client_request){.path = buf_cstr(&path), .timeout_ms = 120000});
+    int status =
+        show_json(ctx, &(struct client_request){
+                           .path = buf_cstr(&path), .timeout_ms = 600000, .answer_max = REWARDER_FILE_MAX});
     buf_fini(&path);
     return status;
 }

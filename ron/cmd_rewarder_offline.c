@@ -535,8 +535,9 @@ int rewarder_rebuild_run(struct cmd_ctx *ctx, int argc, char **argv)
     if (status == CMD_OK)
         status = install(&w);
     if (status == CMD_OK)
-        printf("rebuilt: epoch %s, %" PRIu64 " recipients, the registered root\n", argv[0],
-               w.run->info.paid);
+        printf(cmd_global(ctx)->json ? "{\"epoch\":\"%s\",\"recipients\":%" PRIu64 "}\n"
+                                     : "rebuilt: epoch %s, %" PRIu64 " recipients, the registered root\n",
+               w.run->epoch, w.run->info.paid);
     rewarder_calc_destroy(w.calc);
     rewarder_file_unload(&w.file);
     rewarder_policy_destroy(w.policy);

@@ -117,6 +117,20 @@ static int check_path(struct cmd_ctx *ctx, const json_t *payout, const json_t *c
     return CMD_OK;
 }
 
+static void say_paid(struct cmd_ctx *ctx, const json_t *payout, const char *sum, bool is_signed)
+{
+    const char *account = verify_text(payout, "account"), *amount = verify_text(payout, "amount");
+    if (cmd_global(ctx)->json) {
+        json_t *all = json_pack("{s:b,s:s,s:s,s:s,s:b}", "verified", 1, "account", account, "amount",
+                                amount, "sum", sum, "signed", is_signed);
+        json_dumpf(all, stdout, JSON_COMPACT);
+        putchar('\n');
+        json_decref(all);
+    } else
+        printf("verified: %s is paid %s of %s%s\n", account, amount, sum,
+               is_signed ? "" : " by this run.json; who signed it was not asked (--key PUB.pem)");
+}
+
 int rewarder_check_proof_run(struct cmd_ctx *ctx, int argc, char **argv)
 {
     struct buf payout, manifest;
@@ -146,9 +160,7 @@ int rewarder_check_proof_run(struct cmd_ctx *ctx, int argc, char **argv)
     if (status == CMD_OK && key)
         status = verify_signature(ctx, buf_bytes(&manifest), dir, key, sig);
     if (status == CMD_OK)
-        printf("verified: %s is paid %s of %s%s\n", verify_text(p, "account"), verify_text(p, "amount"),
-               verify_text(json_object_get(m, "commitment"), "sum"),
-               key ? "" : " by this run.json; who signed it was not asked (--key PUB.pem)");
+        say_paid(ctx, p, verify_text(json_object_get(m, "commitment"), "sum"), key != NULL);
     json_decref(p);
     json_decref(m);
     buf_fini(&payout);

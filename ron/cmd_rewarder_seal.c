@@ -12,7 +12,7 @@
 #include "ron/seal_csv.h"
 #include "services/rewarder/core/snapshot.h"
 
-enum { FILE_MAX = 1 << 30, SHOW_EVERY = 4096 };
+enum { SHOW_EVERY = 4096 };
 
 static int write_rows(struct cmd_ctx *ctx, struct seal_csv *csv, struct buf *rows)
 {
@@ -88,9 +88,9 @@ int rewarder_seal_run(struct cmd_ctx *ctx, int argc, char **argv)
     struct buf text, rows, out;
     struct seal_csv csv = {.columns = 0};
     (void)argc;
-    buf_init(&text, FILE_MAX);
-    buf_init(&rows, FILE_MAX);
-    buf_init(&out, FILE_MAX);
+    buf_init(&text, REWARDER_FILE_MAX);
+    buf_init(&rows, REWARDER_FILE_MAX);
+    buf_init(&out, REWARDER_FILE_MAX);
     if (!*cmd_flag(ctx, "epoch", ""))
         return cmd_fail(ctx, CMD_USAGE, "name the epoch: --epoch 2026-W41");
     int status = rewarder_read_file(ctx, argv[0], &text);

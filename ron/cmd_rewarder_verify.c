@@ -26,7 +26,7 @@
 
 #define RUN_TYPE "ron-reward-run/1"
 
-enum { FILE_MAX = 1 << 30 };
+enum { MANIFEST_MAX = 1 << 30 };
 
 int verify_mismatch(struct cmd_ctx *ctx, const char *what)
 {
@@ -183,8 +183,8 @@ static int load(struct cmd_ctx *ctx, const char *dir, struct verify_run *r)
 {
     char path[1024];
     json_error_t why;
-    buf_init(&r->payouts, FILE_MAX);
-    buf_init(&r->manifest, FILE_MAX);
+    buf_init(&r->payouts, REWARDER_FILE_MAX);
+    buf_init(&r->manifest, MANIFEST_MAX);
     snprintf(path, sizeof path, "%s/run.json", dir);
     if (rewarder_read_file(ctx, path, &r->manifest) != CMD_OK)
         return VERIFY_UNREADABLE;
@@ -282,7 +282,7 @@ static int check_manifest(struct cmd_ctx *ctx, const struct verify_run *r, const
 
 /* ---- a run ---- */
 
-static void say_verified(struct cmd_ctx *ctx, const struct verify_run *r, bool brief)
+static void say_verified(struct cmd_ctx *ctx, const struct verify_run *r, bool brief, bool ledger)
 {
     char pool[MONEY_CHARS];
     const char *root = verify_text(json_object_get(r->root, "commitment"), "root"),
@@ -290,8 +290,9 @@ static void say_verified(struct cmd_ctx *ctx, const struct verify_run *r, bool b
     money_format((struct money){r->pool}, pool);
     if (cmd_global(ctx)->json)
         printf("{\"verified\":true,\"epoch\":\"%s\",\"recipients\":%llu,\"pool\":\"%s\",\"root\":\"%s\","
-               "\"split\":%s}\n",
-               epoch, (unsigned long long)r->leaves, pool, root, brief ? "false" : "true");
+               "\"split\":%s,\"ledger\":%s}\n",
+               epoch, (unsigned long long)r->leaves, pool, root, brief ? "false" : "true",
+               ledger ? "true" : "false");
     else
         printf("verified: epoch %s, %llu recipients, every unit of %s accounted for, root %s%s\n", epoch,
                (unsigned long long)r->leaves, pool, root,
@@ -320,7 +321,7 @@ int rewarder_verify_run(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     if (status == CMD_OK && ledger)
         status = verify_ledger(ctx, &r, argv[0], ledger);
     if (status == CMD_OK)
-        say_verified(ctx, &r, brief);
+        say_verified(ctx, &r, brief, ledger != NULL);
     json_decref(r.root);
     free(r.row);
     free(r.part);

@@ -13,7 +13,7 @@
 #include "ron/cmd_rewarder_verify.h"
 #include "ron/progress.h"
 
-enum { FILE_MAX = 1 << 30, SHOW_EVERY = 4096 };
+enum { SHOW_EVERY = 4096 };
 
 struct inputs {
     const struct verify_run *run;
@@ -107,7 +107,7 @@ int verify_inputs(struct cmd_ctx *ctx, const struct verify_run *r, const char *p
     json_error_t why;
     uint64_t expect = 0;
     struct inputs in = {.run = r, .seen = calloc(r->rows ? r->rows : 1, sizeof *in.seen)};
-    buf_init(&text, FILE_MAX);
+    buf_init(&text, REWARDER_FILE_MAX);
     if (!in.seen || rewarder_read_file(ctx, path, &text) != CMD_OK) {
         free(in.seen);
         return VERIFY_UNREADABLE;

@@ -116,7 +116,7 @@ int verify_ledger(struct cmd_ctx *ctx, const struct verify_run *r, const char *d
     }
     if (status == CMD_OK && seen != r->leaves)
         status = verify_mismatch(ctx, "settlement.json does not cover every leaf");
-    if (status == CMD_OK)
+    if (status == CMD_OK && !cmd_global(ctx)->json)
         printf("verified: the ledger holds exactly one transfer for each of %llu leaves\n",
                (unsigned long long)seen);
     json_decref(root);
