@@ -31,6 +31,22 @@ static void on_signal(int number)
     told_to_stop = number;
 }
 
+/* What is set for somebody's real system (its token, its addresses, its configuration) would reach into this one, or this one into it. */
+static void forget_the_other_system(void)
+{
+    for (char **e = environ; *e;) {
+        char name[256];
+        size_t n = strcspn(*e, "=");
+        if (strncmp(*e, "RON_", 4) != 0 || n >= sizeof name) {
+            e++;
+            continue;
+        }
+        memcpy(name, *e, n);
+        name[n] = 0;
+        unsetenv(name); /* what follows moves up */
+    }
+}
+
 /* Handlers, which a program that is started does not inherit. */
 static void stay_to_tidy_up(void)
 {
@@ -193,6 +209,7 @@ int demo_with_own_system(struct cmd_ctx *ctx)
     else {
         snprintf(own->data, sizeof own->data, "%.4080s/data", own->dir);
         stay_to_tidy_up();
+        forget_the_other_system();
         if (start(own))
             status = play(ctx, own);
         else if (!told_to_stop)
