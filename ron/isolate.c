@@ -5,7 +5,7 @@
  *                      fifth restart within a minute it is left down and the exit code will say so. One that ends by itself
  *                      before all have answered once has said why (its port is taken, its files are of another version):
  *                      the others are stopped and so is this
- *   SIGTERM, SIGINT    pass it on in reverse order, wait for each; a second one kills what is left
+ *   SIGTERM, SIGINT    pass it on in reverse order, wait for each to drain; a second one kills what is left
  *   SIGHUP             pass it on
  *
  * The parent makes the data directory with its keys, once, and keeps it from a `ron up` of one process.
@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@
 #include "svc/data.h"
 #include "svc/version.h"
 
-enum { RESTARTS_MAX = 5, WINDOW_MS = 60000, STOP_WAIT_MS = 15000, UP_WAIT_MS = 60000, TICK_MS = 20 };
+enum { RESTARTS_MAX = 5, WINDOW_MS = 60000, UP_WAIT_MS = 60000, TICK_MS = 20 };
 
 struct child {
     const struct svc_def *def;
@@ -42,6 +43,9 @@ struct child {
     bool given_up;
 };
 
+/* Where this program was found. One that has been replaced since is what a service is started again with (docs/ops/upgrades.md). */
+static char program[PATH_MAX];
+
 static int64_t now_ms(void)
 {
     return clock_mono_ns(clock_real()) / 1000000;
@@ -50,7 +54,7 @@ static int64_t now_ms(void)
 /* In a group of its own, since Ctrl-C goes to the whole group of a terminal: who drains when is said here. */
 static void child_exec(const struct child *c, const struct cmd_global *g, bool quiet, int ready_fd)
 {
-    char port[16], ready[32], exe[] = "/proc/self/exe";
+    char port[16], ready[32];
     char *argv[12];
     int n = 0;
     sigset_t none;
@@ -76,7 +80,8 @@ static void child_exec(const struct child *c, const struct cmd_global *g, bool q
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* if we die, the children drain */
-    execv(exe, argv);
+    execv(program, argv);
+    execv("/proc/self/exe", argv); /* it was taken away: then what we are ourselves */
     fprintf(stderr, "ron: cannot start %s: %s\n", c->def->name, strerror(errno));
     _exit(127);
 }
@@ -141,13 +146,15 @@ static void reap(struct child *children, size_t n)
                 child_ended(&children[i], status);
 }
 
-static int stop_one(struct child *c)
+/* For as long as it takes: how long that may be is its own drain_deadline's to say. A second signal ends it and, with *io_at_once,
+ * whoever comes after it. */
+static int stop_one(struct child *c, bool *io_at_once)
 {
     int status = 0;
     if (!c->pid)
         return CMD_OK;
     kill(c->pid, SIGTERM);
-    for (int64_t until = now_ms() + STOP_WAIT_MS; now_ms() < until;) {
+    while (!*io_at_once) {
         if (waitpid(c->pid, &status, WNOHANG) == c->pid) {
             c->pid = 0;
             return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? CMD_OK : CMD_FAILED;
@@ -157,8 +164,7 @@ static int stop_one(struct child *c)
         sigemptyset(&set);
         sigaddset(&set, SIGTERM);
         sigaddset(&set, SIGINT);
-        if (sigtimedwait(&set, NULL, &pause) > 0)
-            break; /* a second signal: no more patience */
+        *io_at_once = sigtimedwait(&set, NULL, &pause) > 0;
     }
     kill(c->pid, SIGKILL);
     waitpid(c->pid, &status, 0);
@@ -253,11 +259,12 @@ static void watch(const struct cmd_global *g, bool quiet, struct child *children
 static int stop_all(struct child *children, size_t n, bool aloud)
 {
     int status = CMD_OK;
+    bool at_once = false;
     if (aloud)
         fputs("\nron: draining", stdout);
     for (size_t i = n; i-- > 0;) {
         int64_t began = now_ms();
-        bool failed = children[i].given_up || stop_one(&children[i]) != CMD_OK;
+        bool failed = children[i].given_up || stop_one(&children[i], &at_once) != CMD_OK;
         if (failed)
             status = CMD_FAILED;
         if (aloud)
@@ -287,6 +294,8 @@ int isolate_run(struct cmd_ctx *ctx, bool quiet)
             "--isolate and --amnesia exclude each other: processes share keys through the directory");
     if (svc_data_open(g->data, false, SVC_DATA_SHARED, &data, &why) != ERR_OK)
         return cmd_fail(ctx, CMD_FAILED, "%s", why);
+    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0)
+        program[0] = 0;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
