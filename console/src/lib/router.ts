@@ -7,8 +7,17 @@ export interface Route {
     rest: string[];
 }
 
+/** As it stands when it is no percent-encoding: somebody may have typed it. */
+function decoded(part: string): string {
+    try {
+        return decodeURIComponent(part);
+    } catch {
+        return part;
+    }
+}
+
 function read(): Route {
-    const parts = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decodeURIComponent);
+    const parts = location.hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decoded);
     return { view: parts[0] ?? "overview", rest: parts.slice(1) };
 }
 

@@ -128,6 +128,7 @@ const EXPLAINED: Record<string, string> = {
     safe_mode: "The service is in safe mode and only reads.",
     busy: "The service sheds load. Try again in a moment.",
     draining: "The service is shutting down.",
+    outcome_pending: "Its outcome is not known yet. Press again to ask for it: nothing is done twice.",
 };
 
 export function Failure(p: { error: unknown; retry?: () => void }) {
@@ -226,7 +227,17 @@ export function useResource<T>(fetcher: (signal: AbortSignal) => Promise<T>, dep
 
 /** One of loading, failure, empty or the thing itself. */
 export function Show<T>(p: { from: Resource<T>; lines?: number; children: (data: T) => ComponentChildren }) {
-    if (p.from.data !== undefined) return <>{p.children(p.from.data)}</>;
+    if (p.from.data !== undefined)
+        return (
+            <>
+                {p.from.error !== undefined && (
+                    <p class="pills" role="status">
+                        <Pill tone="warn">{`not up to date: ${p.from.error instanceof Error ? p.from.error.message : String(p.from.error)}`}</Pill>
+                    </p>
+                )}
+                {p.children(p.from.data)}
+            </>
+        );
     if (p.from.error) return <Failure error={p.from.error} retry={p.from.reload} />;
     return <Loading lines={p.lines} />;
 }

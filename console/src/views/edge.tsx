@@ -193,7 +193,7 @@ function Packs(p: { onPick: (name: string) => void; chosen: string }) {
                                             <td class="n">{count(k.tiles)}</td>
                                             <td>{k.minzoom !== undefined ? `${k.minzoom}–${k.maxzoom}` : "–"}</td>
                                             <td class="n">{bytes(k.bytes)}</td>
-                                            <td>{k.digest ? <Hash value={k.digest} /> : <span class="soft">being sealed</span>}</td>
+                                            <td>{k.digest ? <Hash value={k.digest} /> : k.kind === "dir" || k.state !== "mounted" ? "–" : <span class="soft">being sealed</span>}</td>
                                         </tr>
                                     ))}
                                 </tbody>

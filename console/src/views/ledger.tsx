@@ -8,6 +8,7 @@ import { ago, count, time } from "../lib/format.ts";
 import { verifyConsistency } from "../lib/merkle.ts";
 import { parseCheckpoint, verifyCheckpoint, type Verdict } from "../lib/note.ts";
 import { checkLedgerProof, type Check, type LedgerProof } from "../lib/receipt.ts";
+import { isFinal } from "../lib/repeat.ts";
 import { go, link } from "../lib/router.ts";
 import { token } from "../lib/session.ts";
 import { useStore } from "../lib/store.ts";
@@ -462,11 +463,13 @@ function Search() {
                 const q = String(f.get("q")).trim();
                 if (!q) return;
                 if (/^\d+$/.test(q)) return go("ledger", "proof", q);
-                if (/^(tx_|rw_|demo-)/.test(q)) {
+                try {
                     const row = await get<EntryRow>("ledger", `/v1/entries/${enc(q)}`);
-                    return go("ledger", "proof", String(row.seq));
+                    go("ledger", "proof", String(row.seq));
+                } catch (e) {
+                    if (!(e instanceof Problem && isFinal(e.status))) throw e;
+                    go("ledger", "account", q); // there is no such entry, or it cannot be the id of one
                 }
-                go("ledger", "account", q);
             }}
         >
             <Field label="Account, entry id or sequence number">

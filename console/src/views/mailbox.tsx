@@ -1,9 +1,10 @@
 // Topics, sending and receiving by hand, leases that run out, dead letters and their way back.
 
 import { useEffect, useState } from "preact/hooks";
-import { call, enc, get, post } from "../lib/api.ts";
+import { call, enc, get, post, Problem } from "../lib/api.ts";
 import { fromBase64, toBase64, utf8 } from "../lib/bytes.ts";
 import { ago, bytes, count } from "../lib/format.ts";
+import { isFinal, Repeats } from "../lib/repeat.ts";
 import { go, link } from "../lib/router.ts";
 import { createStore, useStore } from "../lib/store.ts";
 import { Act, Authorized, Card, Confirm, Empty, Failure, Field, Form, Hash, Page, Pill, Running, Show, useResource } from "../ui/kit.tsx";
@@ -143,19 +144,25 @@ function Num(p: { n: number; tone?: string }) {
     return <td class={"n " + (p.n === 0 ? "zero" : p.tone ?? "")}>{count(p.n)}</td>;
 }
 
+const repeats = new Repeats<string>();
+
 function Send(p: { topic: string }) {
     const [sent, setSent] = useState<{ topic_seq: number; duplicate: boolean }>();
     const submit = async (f: FormData) => {
         const topic = String(f.get("topic")).trim();
         const delay = Number(f.get("delay") || 0);
-        setSent(
-            await post("mailbox", "/v1/send", {
-                topic,
-                idem_key: String(f.get("key")).trim() || "console-" + crypto.randomUUID(),
-                payload_b64: toBase64(utf8(String(f.get("payload")))),
-                ...(delay > 0 ? { delay_ms: delay * 1000 } : {}),
-            }),
-        );
+        const message = {
+            topic,
+            idem_key: String(f.get("key")).trim() || (await repeats.of(JSON.stringify([...f.entries()]), async () => "console-" + crypto.randomUUID())),
+            payload_b64: toBase64(utf8(String(f.get("payload")))),
+            ...(delay > 0 ? { delay_ms: Math.round(delay * 1000) } : {}),
+        };
+        const answer = await post<{ topic_seq: number; duplicate: boolean }>("mailbox", "/v1/send", message).catch((e) => {
+            if (e instanceof Problem && isFinal(e.status)) repeats.known();
+            throw e;
+        });
+        repeats.known();
+        setSent(answer);
         did();
         if (topic !== p.topic) go("mailbox", topic);
     };
@@ -172,7 +179,7 @@ function Send(p: { topic: string }) {
                     <input name="key" autocomplete="off" spellcheck={false} />
                 </Field>
                 <Field label="Delay" hint="seconds">
-                    <input name="delay" inputMode="numeric" placeholder="0" autocomplete="off" />
+                    <input name="delay" type="number" min="0" step="any" placeholder="0" autocomplete="off" />
                 </Field>
             </Form>
             {sent && (

@@ -23,17 +23,16 @@ const LAST_STEP = 31; // event loops: they carry the answers of everybody else, 
 
 const LEVELS = ["debug", "info", "warn", "error", "off"];
 
-function LogLevel(p: { service: Service; say: (text: string) => void }) {
+function LogLevel(p: { service: Service; say: (text: string) => void; fail: (e: unknown) => void }) {
     const level = useResource((s) => get<{ level: string }>(p.service, "/admin/log-level", s), [p.service]);
     const set = async (to: string) => {
         await call(p.service, `/admin/log-level?level=${to}`, { method: "PUT" });
         p.say(`logs from ${to} on`);
-        level.reload();
     };
     return (
         <label class="field row">
             <span>Log level</span>
-            <select value={level.data?.level ?? ""} disabled={!level.data} onChange={(e) => void set(e.currentTarget.value)}>
+            <select value={level.data?.level ?? ""} disabled={!level.data} onChange={(e) => void set(e.currentTarget.value).catch(p.fail).then(level.reload)}>
                 {!level.data && <option value="">…</option>}
                 {LEVELS.map((l) => (
                     <option key={l}>{l}</option>
@@ -158,7 +157,7 @@ function One(p: { service: Service }) {
             ) : (
                 <>
                     <div class="toolbar">
-                        <LogLevel service={p.service} say={say} />
+                        <LogLevel service={p.service} say={say} fail={setError} />
                         <button type="button" onClick={() => void reload()}>
                             Reload configuration
                         </button>

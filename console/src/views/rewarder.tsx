@@ -80,9 +80,9 @@ const WHY: Record<string, string> = {
 };
 
 function Epochs(p: { chosen?: string }) {
-    const epochs = useResource((s) => get<{ epochs: EpochRow[] }>("rewarder", "/rewarder/epochs?limit=100", s), [], 3000);
+    const epochs = useResource((s) => get<{ epochs: EpochRow[]; next?: number }>("rewarder", "/rewarder/epochs?limit=100", s), [], 3000);
     return (
-        <Card title="Epochs" note="newest first">
+        <Card title="Epochs" note={epochs.data?.next === undefined ? "newest first" : `the newest ${count(epochs.data.epochs.length)}; ron rewarder list lists all`}>
             <Show from={epochs} lines={5}>
                 {(list) =>
                     list.epochs.length === 0 ? (
@@ -239,7 +239,8 @@ function edgesOf(low: number, high: number): number[] {
 function binsOf(rows: Row[]): HistogramBar[] {
     const amounts = rows.filter((r) => r.amount > 0n).map((r) => Number(r.amount));
     if (amounts.length === 0) return [];
-    const edges = edgesOf(Math.min(...amounts), Math.max(...amounts));
+    const [low, high] = amounts.reduce(([l, h], a) => [Math.min(l, a), Math.max(h, a)], [Infinity, 0]); // more than a call takes arguments
+    const edges = edgesOf(low, high);
     const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
     return edges.slice(0, -1).map((from, i) => {
         const to = edges[i + 1]!;

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { enc, get, post, Problem } from "../lib/api.ts";
 import { count, time } from "../lib/format.ts";
 import { isMoney, parseMoney } from "../lib/money.ts";
+import { isFinal, Repeats } from "../lib/repeat.ts";
 import { checkReceipt, type Check, type Receipt, type ReceiptProof } from "../lib/receipt.ts";
 import { go, link } from "../lib/router.ts";
 import { createStore, useStore } from "../lib/store.ts";
@@ -28,6 +29,8 @@ function remember(r: Receipt): void {
     sessionStorage.setItem(MADE, JSON.stringify(list));
     made.set(list);
 }
+
+const repeats = new Repeats<{ key: string; body: Record<string, unknown> }>();
 
 const text = (f: FormData, name: string) => String(f.get(name) ?? "").trim();
 
@@ -60,7 +63,13 @@ function Operation(p: { hold?: string }) {
     const name = op.toLowerCase();
     const settles = name === "capture" || name === "release";
     const submit = async (f: FormData) => {
-        const receipt = await post<Receipt>("wallet", `/v1/${name}`, await bodyOf(name, f), { "Idempotency-Key": "console-" + crypto.randomUUID() });
+        const words = JSON.stringify([name, ...f.entries()]);
+        const { key, body } = await repeats.of(words, async () => ({ key: "console-" + crypto.randomUUID(), body: await bodyOf(name, f) }));
+        const receipt = await post<Receipt>("wallet", `/v1/${name}`, body, { "Idempotency-Key": key }).catch((e) => {
+            if (e instanceof Problem && isFinal(e.status)) repeats.known();
+            throw e;
+        });
+        repeats.known();
         remember(receipt);
         go("wallet", "tx", receipt.txid);
     };
@@ -98,7 +107,7 @@ function Operation(p: { hold?: string }) {
                         </Field>
                         {name === "hold" && (
                             <Field label="Expires in" hint="seconds">
-                                <input name="expires_in" inputMode="numeric" placeholder="3600" autocomplete="off" />
+                                <input name="expires_in" type="number" min="1" placeholder="3600" autocomplete="off" />
                             </Field>
                         )}
                     </>

@@ -146,6 +146,40 @@ async function anEntryIsProvenAndATamperedOneIsNot() {
     await page.locator('.checks[data-verdict="good"]').waitFor();
 }
 
+/** Any id of an entry is found, whatever it begins with; what is no entry is looked for among the accounts. */
+async function anEntryIsFoundByItsId() {
+    await visit(page, "ledger");
+    const look = async (text) => {
+        await page.getByLabel("Account, entry id or sequence number").fill(text);
+        await page.getByRole("button", { name: "Look up" }).click();
+    };
+    await look("console-pay-3");
+    await page.getByRole("heading", { name: /^Proof of entry/ }).waitFor();
+    await look("acct:dora");
+    await page.getByText("one snapshot of one account").waitFor();
+    await visit(page, "ledger/account/100%"); // typed, and no percent-encoding
+    await page.getByRole("heading", { name: "100%" }).waitFor();
+}
+
+/** An answer that is lost, and the button again: the same request, not a second payment. */
+async function aLostAnswerIsAskedForAgain() {
+    const available = async () => (await (await api("wallet", "/v1/accounts/acct:lost")).json()).assets[0]?.available;
+    await visit(page, "wallet");
+    const form = page.locator(".card", { has: page.getByRole("heading", { name: "Move money" }) });
+    await page.route("**/api/wallet/v1/transfer", async (route) => (await route.fetch(), route.abort()), { times: 1 });
+    await form.getByLabel("From").fill("acct:alice");
+    await form.getByLabel("To").fill("acct:lost");
+    await form.getByLabel("Amount").fill("11");
+    await form.locator(".form-end button").click();
+    await page.getByRole("alert").getByText("unreachable").waitFor();
+    assert.equal(await available(), "11", "it was carried out");
+    await form.locator(".form-end button").click();
+    await page.locator(".receipt", { hasText: "acct:lost" }).waitFor();
+    assert.equal(await available(), "11", "it was carried out twice");
+    await form.locator(".form-end button").click(); // said again after an answer, it is meant
+    for (const end = Date.now() + 60000; (await available()) !== "22"; await new Promise((r) => setTimeout(r, 100))) assert.ok(Date.now() < end, "not paid again");
+}
+
 async function anEpochIsPaidAndExplained() {
     await visit(page, "rewarder");
     const rows = Array.from({ length: 40 }, (_, i) => `acct:worker-${String(i).padStart(2, "0")},${Math.round(5 + 400 * Math.abs(Math.sin(i * 1.7)) ** 3)}`);
@@ -158,6 +192,12 @@ async function anEpochIsPaidAndExplained() {
     await page.locator('.checks[data-verdict="good"]').waitFor();
     await page.locator(".card", { has: page.getByRole("heading", { name: "Epoch 2026-W41" }) }).getByText("settled", { exact: true }).waitFor();
     await shoot(page, "rewarder-epoch");
+    // more accounts than a call takes arguments
+    const many = Array.from({ length: 200000 }, (_, i) => `acct:${i},${(i % 977) + 1}`).join("\n");
+    await page.route("**/payouts.csv", (route) => route.fulfill({ contentType: "text/csv", body: `account,amount\n${many}\n` }));
+    await page.reload();
+    await page.locator(".plot .column").first().waitFor();
+    await page.unroute("**/payouts.csv");
 }
 
 async function theMapIsDrawn() {
@@ -234,6 +274,29 @@ async function aRefusedButtonSaysSo() {
     await page.getByRole("alert").getByText("the disk is full").waitFor();
     await page.unroute("**/dlq/reprocess");
     await page.unroute("**/admin/packs/reload");
+}
+
+/** What cannot be asked for any more stays, and says that it is old. */
+async function whatIsOldSaysSo() {
+    await visit(page, "mailbox");
+    await page.route("**/v1/topics*", (route) =>
+        route.fulfill({ status: 403, contentType: "application/problem+json", body: JSON.stringify({ title: "Forbidden", status: 403, code: "forbidden", detail: "the token has ended" }) }),
+    );
+    await page.getByText("not up to date: the token has ended").waitFor();
+    await page.unroute("**/v1/topics*");
+    await page.getByText("not up to date").waitFor({ state: "detached" });
+}
+
+/** A folder has no digest of its own and a refused archive will get none: nothing is "being sealed" there for ever. */
+async function onlyArchivesAreSealed() {
+    const pack = (name, kind, state) => ({ name, kind, state, bytes: 1, digest: null });
+    const packs = [pack("files", "dir", "mounted"), pack("broken", "pmtiles", "rejected"), pack("fresh", "pmtiles", "mounted")];
+    await page.route("**/admin/packs", (route) => route.fulfill({ json: { generation: 1, packs } }));
+    await visit(page, "edge");
+    const row = (name) => page.locator("tr", { has: page.getByText(name, { exact: true }) });
+    await row("fresh").getByText("being sealed").waitFor();
+    for (const name of ["files", "broken"]) assert.equal(await row(name).getByText("being sealed").count(), 0, name);
+    await page.unroute("**/admin/packs");
 }
 
 async function deadLettersArePurged() {
@@ -440,11 +503,15 @@ const steps = [
     runs.mailbox && aWholeLifeInTheMailbox,
     runs.ledger && seedLedger,
     runs.ledger && anEntryIsProvenAndATamperedOneIsNot,
+    runs.ledger && anEntryIsFoundByItsId,
     runs.wallet && runs.ledger && aTransferIsProvenInTheBrowser,
+    runs.wallet && runs.ledger && aLostAnswerIsAskedForAgain,
     runs.rewarder && runs.ledger && anEpochIsPaidAndExplained,
     runs.edge && theMapIsDrawn,
     runs.edge && theMapChangesItsDressWithThePage,
     runs.mailbox && linesMoveWhereWorkDoes,
+    runs.edge && onlyArchivesAreSealed,
+    runs.mailbox && whatIsOldSaysSo,
     runs.mailbox && deadLettersArePurged,
     runs.mailbox && runs.edge && aRefusedButtonSaysSo,
     runs.ledger && theLedgerTellsTheViewOfACommit,
