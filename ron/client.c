@@ -301,3 +301,12 @@ int client_finish(struct cmd_ctx *ctx, struct client_answer *a, int status)
     client_free(a);
     return status;
 }
+
+int client_show(struct cmd_ctx *ctx, struct client_answer *a, int status)
+{
+    if (status != CMD_OK)
+        return client_finish(ctx, a, status);
+    client_print(ctx, a);
+    client_free(a);
+    return CMD_OK;
+}

@@ -58,6 +58,9 @@ void client_print_raw(const struct client_answer *a);
 /* For answers that no command says in its own way: a line per member, or as it came with --json. */
 void client_print(struct cmd_ctx *ctx, const struct client_answer *a);
 
+/* What was answered, either way: client_print, or client_finish. */
+int client_show(struct cmd_ctx *ctx, struct client_answer *a, int status);
+
 /* http://127.0.0.1:<port> of a service, or what RON_<SERVICE>_URL says. */
 const char *client_base_url(const struct cmd_ctx *ctx, const char *service, char out[256]);
 /* The token to present; false: there is none (said on stderr). */

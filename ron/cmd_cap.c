@@ -13,6 +13,7 @@
 #include "base/str.h"
 #include "base/time_fmt.h"
 #include "ron/cmd.h"
+#include "ron/table.h"
 
 enum { CAVEATS_MAX = 32, TOKEN_MAX = 8192 };
 
@@ -115,9 +116,17 @@ static int run_narrow(struct cmd_ctx *ctx, int argc, char **argv)
     return print_token(ctx, &narrowed);
 }
 
+/* Whoever made the token wrote these words, and the terminal must not take them for its own. */
+static const char *tamed(struct str text, char out[TOKEN_MAX])
+{
+    snprintf(out, TOKEN_MAX, "%.*s", STR_ARG(text));
+    table_tame(out, strlen(out), "");
+    return out;
+}
+
 static int run_inspect(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    char room[TOKEN_MAX], id[65];
+    char room[TOKEN_MAX], shown[TOKEN_MAX], id[65];
     struct auth_token_info info;
     (void)argc;
     if (auth_inspect(token_argument(argv[0], room, sizeof room), &info) != ERR_OK)
@@ -145,11 +154,11 @@ static int run_inspect(struct cmd_ctx *ctx, int argc, char **argv)
         buf_fini(&b);
         return CMD_OK;
     }
-    printf("key id   %.*s\n", STR_ARG(info.m.kid));
+    printf("key id   %s\n", tamed(info.m.kid, shown));
     printf("token id %s   (put this into keys/revoked to revoke it)\n", id);
     printf("in logs  %s\n", info.ref);
     for (size_t i = 0; i < info.m.ncaveats; i++)
-        printf("caveat   %.*s%s\n", STR_ARG(info.m.caveats[i]),
+        printf("caveat   %s%s\n", tamed(info.m.caveats[i], shown),
                info.caveats[i].kind == AUTH_CV_UNKNOWN ? "   (unknown: denies)" : "");
     puts("Nothing above is verified: only a service that holds the key can do that.");
     return CMD_OK;

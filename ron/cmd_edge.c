@@ -34,15 +34,6 @@ static int call(struct cmd_ctx *ctx, const char *method, const char *path, const
         out);
 }
 
-static int print_answer(struct cmd_ctx *ctx, struct client_answer *a, int status)
-{
-    if (status != CMD_OK)
-        return client_finish(ctx, a, status);
-    client_print(ctx, a);
-    client_free(a);
-    return CMD_OK;
-}
-
 /* ---- packs ---- */
 
 RT_BLOCKS
@@ -56,7 +47,7 @@ static int list_packs(struct cmd_ctx *ctx)
     json_t *p;
     int status = call(ctx, "GET", "/admin/packs", NULL, 0, &a);
     if (status != CMD_OK || cmd_global(ctx)->json)
-        return print_answer(ctx, &a, status);
+        return client_show(ctx, &a, status);
     table_init(&table, cmd_global(ctx)->color, headers, 8);
     json_array_foreach(json_object_get(a.json, "packs"), i, p)
     {
@@ -91,7 +82,7 @@ static int run_reload(struct cmd_ctx *ctx, int argc, char **argv)
     free(text);
     json_decref(names);
     json_decref(body);
-    return print_answer(ctx, &a, status);
+    return client_show(ctx, &a, status);
 }
 
 static int copy_file(struct cmd_ctx *ctx, const char *from, const char *to)
@@ -343,7 +334,7 @@ static int add_pack(struct cmd_ctx *ctx, const char *file)
     if (status != CMD_OK)
         return status;
     snprintf(body, sizeof body, "{\"packs\":[\"%s\"]}", name);
-    return print_answer(ctx, &a, call(ctx, "POST", "/admin/packs/reload", body, 65000, &a));
+    return client_show(ctx, &a, call(ctx, "POST", "/admin/packs/reload", body, 65000, &a));
 }
 
 /* The file goes, and with it the pack; who still reads from it reads on. */
@@ -369,7 +360,7 @@ static int remove_pack(struct cmd_ctx *ctx, const char *name)
             "there is no archive %s in %s/edge/packs; what the configuration mounts is removed there", name,
             cmd_global(ctx)->data);
     snprintf(body, sizeof body, "{\"packs\":[\"%s\"]}", name);
-    return print_answer(ctx, &a, call(ctx, "POST", "/admin/packs/reload", body, 65000, &a));
+    return client_show(ctx, &a, call(ctx, "POST", "/admin/packs/reload", body, 65000, &a));
 }
 
 static bool hash_file(const char *path, struct sha256 *out)
@@ -419,7 +410,7 @@ static int verify_mounted(struct cmd_ctx *ctx)
     json_t *p;
     int status = call(ctx, "GET", "/admin/packs", NULL, 0, &a);
     if (status != CMD_OK)
-        return print_answer(ctx, &a, status);
+        return client_show(ctx, &a, status);
     json_t *verdicts = json_object();
     json_array_foreach(json_object_get(a.json, "packs"), i, p)
     {
@@ -541,15 +532,25 @@ static void asset_path(const char *name, char out[PATH_CHARS])
     out[b.n] = 0;
 }
 
+/* However large it is: a whole pack, say. */
+RT_BLOCKS
+static int get_asset(struct cmd_ctx *ctx, const char *name, struct client_answer *out)
+{
+    char path[PATH_CHARS];
+    asset_path(name, path);
+    return client_call(
+        ctx, "edge",
+        &(struct client_request){
+            .path = path, .no_token = true, .timeout_ms = 600000, .answer_max = (size_t)32 << 30},
+        out);
+}
+
 RT_BLOCKS
 static int run_get(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    char path[PATH_CHARS];
     struct client_answer a;
     (void)argc;
-    asset_path(argv[0], path);
-    int status = client_call(
-        ctx, "edge", &(struct client_request){.path = path, .no_token = true, .timeout_ms = 10000}, &a);
+    int status = get_asset(ctx, argv[0], &a);
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);
     fwrite(a.body.p, 1, a.body.n, stdout);
@@ -561,12 +562,9 @@ static int run_get(struct cmd_ctx *ctx, int argc, char **argv)
 RT_BLOCKS
 static int run_fill(struct cmd_ctx *ctx, int argc, char **argv)
 {
-    char path[PATH_CHARS];
     struct client_answer a;
     (void)argc;
-    asset_path(argv[0], path);
-    int status = client_call(
-        ctx, "edge", &(struct client_request){.path = path, .no_token = true, .timeout_ms = 10000}, &a);
+    int status = get_asset(ctx, argv[0], &a);
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);
     printf(cmd_global(ctx)->json ? "{\"etag\":%s,\"bytes\":%zu}\n" : "%s %zu bytes\n", a.etag, a.body.n);
@@ -586,7 +584,7 @@ static int run_fills(struct cmd_ctx *ctx, int argc, char **argv)
     (void)argv;
     int status = call(ctx, "GET", "/admin/fills", NULL, 0, &a);
     if (status != CMD_OK || cmd_global(ctx)->json)
-        return print_answer(ctx, &a, status);
+        return client_show(ctx, &a, status);
     table_init(&table, cmd_global(ctx)->color, headers, 7);
     json_array_foreach(json_object_get(a.json, "recent"), i, f)
     {
@@ -605,15 +603,29 @@ static int run_fills(struct cmd_ctx *ctx, int argc, char **argv)
 
 /* ---- the store ---- */
 
+/* A digest as it is written here and there: with sha256: before it, or without. NULL: it is none, which was said. */
+static const char *hex_of(struct cmd_ctx *ctx, const char *given)
+{
+    const char *hex = given + (strncmp(given, "sha256:", 7) == 0 ? 7 : 0);
+    if (strlen(hex) == 64 && strspn(hex, "0123456789abcdef") == 64)
+        return hex;
+    cmd_fail(ctx, CMD_USAGE, "a digest is 64 of 0-9 and a-f, with or without sha256: before them, not '%s'",
+             given);
+    return NULL;
+}
+
 /* Waits as long as the pass takes: each call waits half a minute and joins the pass under way. */
 RT_BLOCKS
-static int verify_store(struct cmd_ctx *ctx, const char *hex)
+static int verify_store(struct cmd_ctx *ctx, const char *digest)
 {
     char body[128] = "{\"wait_ms\":30000}";
+    const char *hex = digest ? hex_of(ctx, digest) : NULL;
     struct client_answer a;
     int status;
+    if (digest && !hex)
+        return CMD_USAGE;
     if (hex)
-        snprintf(body, sizeof body, "{\"digest\":\"sha256:%.64s\"}", hex);
+        snprintf(body, sizeof body, "{\"digest\":\"sha256:%s\"}", hex);
     for (;;) {
         status = call(ctx, "POST", "/admin/cas/verify", body, 35000, &a);
         if ((status != CMD_OK && status != CMD_PENDING) ||
@@ -622,17 +634,20 @@ static int verify_store(struct cmd_ctx *ctx, const char *hex)
         client_free(&a);
     }
     bool corrupt = status == CMD_OK && json_array_size(json_object_get(a.json, "corrupt")) > 0;
-    status = print_answer(ctx, &a, status);
+    status = client_show(ctx, &a, status);
     return corrupt ? CMD_FAILED : status;
 }
 
 RT_BLOCKS
-static int purge_object(struct cmd_ctx *ctx, const char *hex)
+static int purge_object(struct cmd_ctx *ctx, const char *digest)
 {
     char path[128];
+    const char *hex = hex_of(ctx, digest);
     struct client_answer a;
-    snprintf(path, sizeof path, "/admin/cas/%.64s", hex);
-    return print_answer(ctx, &a, call(ctx, "DELETE", path, NULL, 0, &a));
+    if (!hex)
+        return CMD_USAGE;
+    snprintf(path, sizeof path, "/admin/cas/%s", hex);
+    return client_show(ctx, &a, call(ctx, "DELETE", path, NULL, 0, &a));
 }
 
 RT_BLOCKS

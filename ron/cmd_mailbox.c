@@ -36,15 +36,6 @@ static int post(struct cmd_ctx *ctx, const char *path, struct buf *body, int64_t
                        out);
 }
 
-static int print_answer(struct cmd_ctx *ctx, struct client_answer *a, int status)
-{
-    if (status != CMD_OK)
-        return client_finish(ctx, a, status);
-    client_print(ctx, a);
-    client_free(a);
-    return CMD_OK;
-}
-
 static void path_of(struct buf *out, const char *prefix, const char *encode, const char *suffix)
 {
     buf_puts(out, prefix);
@@ -121,7 +112,7 @@ static int run_send(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     buf_fini(&payload);
     buf_fini(&body);
     if (status != CMD_OK || cmd_global(ctx)->json)
-        return print_answer(ctx, &a, status);
+        return client_show(ctx, &a, status);
     printf("%s  seq %lld%s\n", client_str(a.json, "msg_id"), client_int(a.json, "topic_seq"),
            json_is_true(json_object_get(a.json, "duplicate")) ? "  duplicate" : "");
     client_free(&a);
@@ -273,7 +264,7 @@ static int settle(struct cmd_ctx *ctx, const char *verb, const char *id, struct 
     path_of(&path, verb, id, "");
     int status = post(ctx, buf_cstr(&path), body, 0, &a);
     buf_fini(&path);
-    return print_answer(ctx, &a, status);
+    return client_show(ctx, &a, status);
 }
 
 static int run_nack(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
@@ -337,12 +328,12 @@ static int dlq_list(struct cmd_ctx *ctx, const char *topic) RT_BLOCKS
     buf_init(&path, PATH_CHARS);
     path_of(&path, "/v1/dlq?topic=", topic, "");
     buf_printf(&path, "&limit=%lld", (long long)cmd_flag_int(ctx, "limit", 100, 1, 1000));
-    if (cmd_flag(ctx, "cause", NULL))
-        buf_printf(&path, "&cause=%s", cmd_flag(ctx, "cause", ""));
+    buf_puts(&path, cmd_flag(ctx, "cause", NULL) ? "&cause=" : "");
+    client_encode(cmd_flag(ctx, "cause", ""), &path);
     int status = client_call(ctx, "mailbox", &(struct client_request){.path = buf_cstr(&path)}, &a);
     buf_fini(&path);
     if (status != CMD_OK || cmd_global(ctx)->json)
-        return print_answer(ctx, &a, status);
+        return client_show(ctx, &a, status);
     json_array_foreach(json_object_get(a.json, "entries"), i, m)
     {
         char reason[MAILBOX_REASON_MAX + 1];
@@ -371,7 +362,7 @@ static int watch_run(struct cmd_ctx *ctx, const char *job) RT_BLOCKS
         bool running = status == CMD_OK && strcmp(client_str(a.json, "state"), "running") == 0;
         if (!running) {
             buf_fini(&path);
-            return print_answer(ctx, &a, status);
+            return client_show(ctx, &a, status);
         }
         client_free(&a);
         usleep(100000);
@@ -412,7 +403,7 @@ static int dlq_act(struct cmd_ctx *ctx, const char *verb, const char *topic) RT_
         client_free(&a);
         return watch_run(ctx, job);
     }
-    return print_answer(ctx, &a, status);
+    return client_show(ctx, &a, status);
 }
 
 /* A flag that a verb would not look at: somebody who says purge --limit 5 does not mean all of them. */
@@ -513,7 +504,7 @@ static int shards_list(struct cmd_ctx *ctx) RT_BLOCKS
     json_t *s;
     int status = client_call(ctx, "mailbox", &(struct client_request){.path = "/admin/mailbox/shards"}, &a);
     if (status != CMD_OK || cmd_global(ctx)->json)
-        return print_answer(ctx, &a, status);
+        return client_show(ctx, &a, status);
     bool shared = json_object_get(a.json, "node") != NULL;
     static const char *const headers[] = {">shard",   "stage",   "node",  ">epoch", ">ready",
                                           ">delayed", ">leased", ">dead", "url"};
@@ -556,7 +547,7 @@ static int run_shards(struct cmd_ctx *ctx, int argc, char **argv) RT_BLOCKS
     buf_puts(&path, argv[0]);
     int status = post(ctx, buf_cstr(&path), NULL, 0, &a);
     buf_fini(&path);
-    return print_answer(ctx, &a, status);
+    return client_show(ctx, &a, status);
 }
 
 static const struct cmd commands[] = {

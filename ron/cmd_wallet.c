@@ -86,20 +86,6 @@ static void write_body(struct cmd_ctx *ctx, const struct operation *o, bool simu
     json_obj_end(&w);
 }
 
-static void print_receipt(struct cmd_ctx *ctx, const json_t *r)
-{
-    (void)ctx;
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)r, name, value)
-    {
-        if (json_is_string(value))
-            printf("%-13s %s\n", name, json_string_value(value));
-        else
-            printf("%-13s %lld\n", name, (long long)json_integer_value(value));
-    }
-}
-
 /* Polls where the service said the outcome will be. */
 RT_BLOCKS
 static int await_outcome(struct cmd_ctx *ctx, const char *location, int64_t by_ms,
@@ -179,13 +165,9 @@ static int run_operation(struct cmd_ctx *ctx, const struct operation *o, bool si
     }
     if (status != CMD_OK)
         return client_finish(ctx, &a, status);
-    if (!for_people || simulate)
-        client_print(ctx, &a);
-    else {
-        print_receipt(ctx, a.json);
-        if (*a.replayed)
-            fprintf(stderr, "it had been carried out before: this is its receipt\n");
-    }
+    client_print(ctx, &a);
+    if (for_people && !simulate && *a.replayed)
+        fprintf(stderr, "it had been carried out before: this is its receipt\n");
     client_free(&a);
     return CMD_OK;
 }
@@ -274,9 +256,10 @@ static void balance_row(struct table *t, const json_t *row)
 }
 
 /* Of an account with all its assets, or of one asset of it. */
-static void print_balances(struct cmd_ctx *ctx, const json_t *answer)
+static void print_balances(struct cmd_ctx *ctx, const struct client_answer *a)
 {
     static const char *const headers[] = {"asset", ">available", ">held"};
+    const json_t *answer = a->json;
     struct table t;
     size_t i;
     json_t *row;
@@ -292,7 +275,7 @@ static void print_balances(struct cmd_ctx *ctx, const json_t *answer)
 /* Shows what is there: as it came with --json, or when nothing prints it nicely, or when it is not known yet. */
 RT_BLOCKS
 static int show(struct cmd_ctx *ctx, const char *prefix, const char *name, const char *suffix,
-                void (*print)(struct cmd_ctx *ctx, const json_t *json))
+                void (*print)(struct cmd_ctx *ctx, const struct client_answer *a))
 {
     struct client_answer a;
     int status = get(ctx, prefix, name, suffix, &a);
@@ -302,7 +285,7 @@ static int show(struct cmd_ctx *ctx, const char *prefix, const char *name, const
     if (cmd_global(ctx)->json || pending || !print)
         client_print_raw(&a);
     else
-        print(ctx, a.json);
+        print(ctx, &a);
     client_free(&a);
     return pending ? CMD_PENDING : CMD_OK;
 }
@@ -327,7 +310,7 @@ RT_BLOCKS
 static int run_tx(struct cmd_ctx *ctx, int argc, char **argv)
 {
     (void)argc;
-    return show(ctx, "/v1/tx/", argv[0], "", print_receipt);
+    return show(ctx, "/v1/tx/", argv[0], "", client_print);
 }
 
 RT_BLOCKS
