@@ -10,23 +10,68 @@
 #include "auth/secret_file.h"
 #include "base/check.h"
 #include "net/http_client.h"
+#include "ron/config_file.h"
 #include "ron/services.h"
 #include "ron/table.h"
+#include "svc/config.h"
 
 enum { BODY_MAX = 64 << 20, TOKEN_MAX = 8192, HEADERS_MAX = 12, REDIRECTS_MAX = 5 };
 
-const char *client_base_url(const struct cmd_ctx *ctx, const char *service, char out[256])
+/* ---- where a service is ---- */
+
+struct place {
+    char url[256];
+    char uds[PATH_MAX]; /* empty: by its address */
+};
+
+/* The address that reaches what is bound to any. */
+static const char *reachable(struct str host)
 {
+    return str_eq_c(host, "0.0.0.0") ? "127.0.0.1" : str_eq_c(host, "[::]") ? "[::1]" : NULL;
+}
+
+/* As its section says. What speaks TLS is reached by its Unix socket: whose certificate it has is for those who come from elsewhere. */
+static void place_configured(const struct cmd_global *g, const struct svc_def *def,
+                             const struct svc_config *c, struct place *out)
+{
+    const char *scheme = *c->tls_cert ? "https" : "http", *colon = strrchr(c->bind, ':');
+    if (colon) {
+        struct str host = str_of(c->bind, (size_t)(colon - c->bind));
+        const char *other = reachable(host);
+        snprintf(out->url, sizeof out->url, "%s://%.*s%s", scheme, other ? (int)strlen(other) : (int)host.n,
+                 other ? other : host.p, colon);
+    } else
+        snprintf(out->url, sizeof out->url, "%s://127.0.0.1:%d", scheme, g->base_port + def->port_offset);
+    if (*c->tls_cert && strcmp(c->uds, "auto") == 0)
+        snprintf(out->uds, sizeof out->uds, "%s/run/%s.sock", g->data, def->name);
+    else if (*c->tls_cert)
+        snprintf(out->uds, sizeof out->uds, "%s", c->uds);
+}
+
+static void find_place(const struct cmd_ctx *ctx, const char *service, struct place *out)
+{
+    const struct cmd_global *g = cmd_global(ctx);
+    const struct svc_def *def = ron_service_find(service);
+    struct conf *c;
     char name[64];
     size_t n = (size_t)snprintf(name, sizeof name, "RON_%s_URL", service);
     for (size_t i = 0; i < n; i++)
         name[i] = (char)toupper(name[i]);
-    const struct svc_def *def = ron_service_find(service);
+    out->uds[0] = 0;
+    snprintf(out->url, sizeof out->url, "http://127.0.0.1:%d", g->base_port + (def ? def->port_offset : 0));
     if (getenv(name))
-        snprintf(out, 256, "%s", getenv(name));
-    else
-        snprintf(out, 256, "http://127.0.0.1:%d",
-                 cmd_global(ctx)->base_port + (def ? def->port_offset : 0));
+        snprintf(out->url, sizeof out->url, "%s", getenv(name));
+    else if (g->config && def && config_file_load(ctx, def, g->config, &c) == CMD_OK) {
+        place_configured(g, def, conf_values(c), out);
+        conf_destroy(c);
+    }
+}
+
+const char *client_base_url(const struct cmd_ctx *ctx, const char *service, char out[256])
+{
+    struct place at;
+    find_place(ctx, service, &at);
+    snprintf(out, 256, "%s", at.url);
     return out;
 }
 
@@ -104,7 +149,8 @@ static void show_upload(void *arg, uint64_t sent, uint64_t of)
 int client_call(struct cmd_ctx *ctx, const char *service, const struct client_request *rq,
                 struct client_answer *out)
 {
-    char base[256], bearer[TOKEN_MAX + 32], type[96];
+    char bearer[TOKEN_MAX + 32], type[96];
+    struct place at;
     const char *headers[HEADERS_MAX + 1];
     size_t n = 0, answer_max = rq->answer_max ? rq->answer_max : BODY_MAX;
     struct buf url, token;
@@ -113,7 +159,9 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
     buf_init(&out->body, answer_max);
     buf_init(&url, 65536);
     buf_init(&token, TOKEN_MAX);
-    buf_printf(&url, "%s%s", client_base_url(ctx, service, base), rq->path);
+    find_place(ctx, service, &at);
+    snprintf(out->where, sizeof out->where, "%s", *at.uds ? at.uds : at.url);
+    buf_printf(&url, "%s%s", *at.uds ? "http://localhost" : at.url, rq->path);
     if (!rq->no_token) {
         if (!client_token(ctx, &token)) {
             out->err = ERR_PERMISSION;
@@ -134,6 +182,7 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
     struct net_http_request request = {
         .method = rq->method,
         .url = buf_cstr(&url),
+        .uds = *at.uds ? at.uds : NULL,
         .headers = headers,
         .body = bytes_of(rq->body, rq->body ? (rq->body_n ? rq->body_n : strlen(rq->body)) : 0),
         .by = deadline_in_ms(rq->timeout_ms ? rq->timeout_ms : 10000),
@@ -157,8 +206,10 @@ int client_call(struct cmd_ctx *ctx, const char *service, const struct client_re
         buf_puts(&url, out->location);
         client_free(out);
         *out = (struct client_answer){.upload = rq->upload};
+        snprintf(out->where, sizeof out->where, "%s", buf_cstr(&url));
         buf_init(&out->body, answer_max);
         request.url = buf_cstr(&url);
+        request.uds = NULL;
         e = net_http_once(&request, NULL, keep, out);
         if (e != ERR_OK)
             out->err = e;
@@ -287,11 +338,14 @@ static void say_problem(struct cmd_ctx *ctx, const struct client_answer *a, int 
 int client_finish(struct cmd_ctx *ctx, struct client_answer *a, int status)
 {
     if (a->err == ERR_REFUSED)
-        cmd_fail(ctx, status, "nobody answers there; is it running? start it with: ron up");
+        cmd_fail(ctx, status, "nobody answers at %s; is it running? start it with: ron up", a->where);
     else if (a->err == ERR_PERMISSION)
         status = CMD_FAILED; /* said already */
     else if (a->err != ERR_OK)
-        cmd_fail(ctx, status, "no answer (%s)", err_title(a->err));
+        cmd_fail(ctx, status, "no answer from %s (%s)%s", a->where, err_title(a->err),
+                 a->err == ERR_DISCONNECTED || a->err == ERR_UNAUTHENTICATED
+                     ? "; if it speaks TLS, name its configuration: --config FILE"
+                     : "");
     else if (cmd_global(ctx)->json)
         client_print_raw(a);
     else if (*client_str(a->json, "code"))

@@ -42,6 +42,7 @@ struct client_answer {
     struct buf body;
     json_t *json; /* NULL unless the body is JSON */
     char etag[96], location[640], replayed[8];
+    char where[256];         /* who was asked */
     struct progress *upload; /* of the request */
 };
 
@@ -61,7 +62,7 @@ void client_print(struct cmd_ctx *ctx, const struct client_answer *a);
 /* What was answered, either way: client_print, or client_finish. */
 int client_show(struct cmd_ctx *ctx, struct client_answer *a, int status);
 
-/* http://127.0.0.1:<port> of a service, or what RON_<SERVICE>_URL says. */
+/* What RON_<SERVICE>_URL says, or --config, or else http://127.0.0.1:<port>. */
 const char *client_base_url(const struct cmd_ctx *ctx, const char *service, char out[256]);
 /* The token to present; false: there is none (said on stderr). */
 bool client_token(struct cmd_ctx *ctx, struct buf *out);

@@ -45,7 +45,7 @@ static const struct cmd_group *const hidden_groups[] = {
 
 static const struct cmd_flag global_flags[] = {
     {"data", CMD_VALUE, "DIR", "where everything is kept (default ron-data; RON_DATA)"},
-    {"config", CMD_VALUE, "FILE", "configuration file (RON_CONFIG)"},
+    {"config", CMD_VALUE, "FILE", "configuration of the services, also to find them by (RON_CONFIG)"},
     {"base-port", CMD_VALUE, "N", "first of the ten default ports (default 7400; RON_BASE_PORT)"},
     {"token", CMD_VALUE, "TOKEN", "capability to present (default DIR/operator.token; RON_TOKEN)"},
     {"json", CMD_SWITCH, NULL, "print JSON instead of tables"},

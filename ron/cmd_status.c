@@ -31,7 +31,7 @@ static int run_status(struct cmd_ctx *ctx, int argc, char **argv)
     for (size_t i = 0; i < ron_service_count; i++) {
         const struct svc_def *def = ron_services[i];
         struct client_answer a;
-        char missing[256];
+        char missing[256], base[256];
         client_call(ctx, def->name,
                     &(struct client_request){.path = "/readyz", .no_token = true, .timeout_ms = 2000}, &a);
         bool answers = a.err == ERR_OK;
@@ -44,7 +44,8 @@ static int run_status(struct cmd_ctx *ctx, int argc, char **argv)
                    : degraded        ? "degraded"
                                      : "ready");
         table_cell(&table, "%.19s", client_str(a.json, "since"));
-        table_cell(&table, "%d", cmd_global(ctx)->base_port + def->port_offset);
+        const char *port = strrchr(client_base_url(ctx, def->name, base), ':');
+        table_cell(&table, "%s", port && port[1] != '/' ? port + 1 : "");
         table_cell(&table, "%s", missing);
         json_object_set_new(all, def->name, a.json ? json_deep_copy(a.json) : json_null());
         down += !answers || a.status != 200;

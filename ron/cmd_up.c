@@ -133,7 +133,9 @@ static void print_screen(const struct up *up)
     for (size_t i = 0; i < up->count; i++) {
         const struct svc_def *def = svc_def(up->services[i]);
         char where[64];
-        int n = snprintf(where, sizeof where, "http://127.0.0.1:%d", svc_port(up->services[i]));
+        int n =
+            snprintf(where, sizeof where, "%s://127.0.0.1:%d",
+                     *svc_common(up->services[i])->tls_cert ? "https" : "http", svc_port(up->services[i]));
         if (svc_oap_port(up->services[i]))
             snprintf(where + n, sizeof where - (size_t)n, "  OAP %d", svc_oap_port(up->services[i]));
         up_print_summary(def->summary, up_columns() - printf("  %-10s %-34s ", def->name, where));

@@ -49,13 +49,15 @@ void up_print_try(const struct cmd_global *g)
                 {"status", "health of the services"},
                 {"top", "live rates, latencies and queues"},
                 {"console link", "the address for a browser, with a key in it"}};
-    char program[PATH_MAX], flags[PATH_MAX + 64] = "";
+    char program[PATH_MAX], flags[2 * PATH_MAX + 64] = "";
     size_t n = 0;
     name_program(program);
     if (g->base_port != 7400)
         n = (size_t)snprintf(flags, sizeof flags, " --base-port %d", g->base_port);
     if (!g->amnesia && strcmp(g->data, "ron-data") != 0)
-        snprintf(flags + n, sizeof flags - n, " --data %s", g->data);
+        n += (size_t)snprintf(flags + n, sizeof flags - n, " --data %s", g->data);
+    if (g->config && n < sizeof flags)
+        snprintf(flags + n, sizeof flags - n, " --config %s", g->config);
     putchar('\n');
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] - (g->amnesia ? 1 : 0); i++) {
         int room = up_columns() - printf("  %-10s %s %s%s", i ? "" : "try", program, rows[i].verb, flags);
