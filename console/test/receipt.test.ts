@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fromHex, hex, utf8 } from "../src/lib/bytes.ts";
 import { canonical } from "../src/lib/canonical.ts";
-import { checkpointNames, parseCheckpoint, verifyCheckpoint } from "../src/lib/note.ts";
+import { checkpointNames, parseCheckpoint, verifyCheckpoint, verifyWithPem } from "../src/lib/note.ts";
 import { checkLedgerProof, checkReceipt, receiptHash, txidOf, type Receipt, type ReceiptProof } from "../src/lib/receipt.ts";
 
 const VKEY = "example.com/ron-ledger+023ba022+AQOhB7/zzhC+HXDdGOdLwJln5NYwm6UNXx3chmQSVTG4";
@@ -35,6 +35,14 @@ test("a signed checkpoint is read and verified; a changed one is not", async () 
     assert.equal(await verifyCheckpoint(parseCheckpoint(NOTE.replace("\n3\n", "\n4\n")), VKEY), "bad");
     assert.equal(await verifyCheckpoint(note, VKEY.replace("023ba022", "023ba023")), "bad");
     assert.throws(() => parseCheckpoint("no note"));
+});
+
+test("what openssl signed is verified with its key; nothing else is", async () => {
+    const pem = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAElmHK2QTH0qPIUFGa9YHtUCpoNwOn7t39TxHD73v4sE=\n-----END PUBLIC KEY-----\n";
+    const signature = fromHex("697fc274913d11fe14e474917a31a4a17ff5b05b1e204ab4f013c39639b41f3480c7f1d2568f3dd1a733ab9b33d40238de1202e0f604433e253012a4c86a030f");
+    assert.equal(await verifyWithPem(pem, signature, utf8("run")), "good");
+    assert.equal(await verifyWithPem(pem, signature, utf8("ran")), "bad");
+    assert.equal(await verifyWithPem("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", signature, utf8("run")), "bad");
 });
 
 test("an inclusion proof is judged step by step", async () => {

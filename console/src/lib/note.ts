@@ -45,6 +45,12 @@ function splitVkey(vkey: string): string[] {
     return /^([^+]+)\+([0-9a-f]{8})\+(.+)$/.exec(vkey)?.slice(1) ?? []; // the base64 may hold '+', the name may not
 }
 
+/** pem: an Ed25519 public key as SubjectPublicKeyInfo, whose last 32 bytes are the key. */
+export async function verifyWithPem(pem: string, signature: Uint8Array<ArrayBuffer>, message: Uint8Array<ArrayBuffer>): Promise<Verdict> {
+    const der = fromBase64(pem.replace(/-----[A-Z ]+-----|\s/g, ""));
+    return der.length === 44 ? verifyEd25519(der.slice(12), signature, message) : "bad";
+}
+
 export async function verifyEd25519(key: Uint8Array<ArrayBuffer>, signature: Uint8Array<ArrayBuffer>, message: Uint8Array<ArrayBuffer>): Promise<Verdict> {
     let imported: CryptoKey;
     try {

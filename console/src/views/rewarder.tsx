@@ -1,10 +1,11 @@
 // Epochs: what was paid to whom, how it spreads, and why one account got what it got.
 
-import { useEffect, useState } from "preact/hooks";
-import { call, callText, enc, get, post, Problem } from "../lib/api.ts";
+import { useState } from "preact/hooks";
+import { call, callText, enc, get, post, Problem, request } from "../lib/api.ts";
 import { count, time } from "../lib/format.ts";
 import { verifySumProof, type SumProof } from "../lib/merkle.ts";
 import { formatMoney } from "../lib/money.ts";
+import { verifyWithPem, type Verdict } from "../lib/note.ts";
 import type { Check } from "../lib/receipt.ts";
 import { go, link } from "../lib/router.ts";
 import { Histogram, niceStep, type HistogramBar } from "../ui/charts.tsx";
@@ -35,6 +36,7 @@ interface Epoch {
     run_key?: string;
     manifest?: Manifest;
     manifest_digest?: string;
+    signatures?: { kid: string }[];
     sealed_at?: string;
     settlement?: { chunks: number; done: number; seq_first?: number; seq_last?: number; settled_at?: string };
     held?: { cause: string; since: string };
@@ -291,7 +293,30 @@ function Distribution(p: { epoch: string; asset: string; onPick: (account: strin
     );
 }
 
-async function checkPayout(p: Payout, m: Manifest): Promise<Check[]> {
+interface SignedRun {
+    manifest: Manifest;
+    verdict: Verdict;
+    kid: string;
+}
+
+/** run.json as it was signed, with the key that the rewarder publishes. */
+async function signedRun(epoch: string, kid: string, signal: AbortSignal): Promise<SignedRun> {
+    const file = async (name: string) => {
+        const answer = await request("rewarder", `/rewarder/epochs/${enc(epoch)}/artifacts/${name}`, { signal });
+        if (!answer.ok) throw new Problem(answer.status, "no_manifest", `${name} of the run is not to be had.`);
+        return new Uint8Array(await answer.arrayBuffer());
+    };
+    const [run, signature, { keys }] = await Promise.all([
+        file("run.json"),
+        file(`sigs/${enc(kid)}.sig`),
+        get<{ keys: { kid: string; pem: string }[] }>("rewarder", "/rewarder/keys", signal),
+    ]);
+    const pem = keys.find((k) => k.kid === kid)?.pem ?? "";
+    return { kid, manifest: JSON.parse(new TextDecoder().decode(run)) as Manifest, verdict: await verifyWithPem(pem, signature, run) };
+}
+
+async function checkPayout(p: Payout, run: SignedRun): Promise<Check[]> {
+    const m = run.manifest;
     const { explain: x } = p;
     const score = Object.keys(x.usage).reduce((n, dim) => n + BigInt(x.usage[dim]!) * BigInt(x.weights[dim] ?? "0"), 0n);
     const exact = BigInt(x.pool) * BigInt(x.score);
@@ -300,7 +325,12 @@ async function checkPayout(p: Payout, m: Manifest): Promise<Check[]> {
         { what: "Usage times weights is the score", verdict: score === BigInt(x.score) ? "good" : "bad", detail: formatMoney(x.score) },
         {
             what: "Its share of the pool is right",
-            verdict: total === 0n || (exact / total === BigInt(x.floor) && exact % total === BigInt(x.remainder)) ? "good" : "bad",
+            verdict:
+                x.pool === m.pool.amount &&
+                x.score_total === m.totals.score &&
+                (total === 0n || (exact / total === BigInt(x.floor) && exact % total === BigInt(x.remainder)))
+                    ? "good"
+                    : "bad",
             detail: `${formatMoney(x.floor)} and ${formatMoney(x.remainder)}/${formatMoney(x.score_total)}`,
         },
     ];
@@ -311,6 +341,11 @@ async function checkPayout(p: Payout, m: Manifest): Promise<Check[]> {
         detail: `sum ${formatMoney(p.proof.sum)}`,
     });
     checks.push({
+        what: "The manifest is signed by the rewarder",
+        verdict: run.verdict === "unsupported" ? "skipped" : run.verdict,
+        detail: run.verdict === "unsupported" ? "this browser has no Ed25519" : `key ${run.kid}`,
+    });
+    checks.push({
         what: "The signed manifest commits to this tree",
         verdict: p.proof.root === m.commitment.root && p.proof.sum === m.commitment.sum && p.proof.count === m.commitment.count ? "good" : "bad",
         detail: m.commitment.scheme,
@@ -318,16 +353,18 @@ async function checkPayout(p: Payout, m: Manifest): Promise<Check[]> {
     return checks;
 }
 
-function Explain(p: { epoch: string; manifest: Manifest; account: string; onPick: (account: string) => void }) {
-    const [checks, setChecks] = useState<Check[]>();
+function Explain(p: { epoch: string; kid: string; account: string; onPick: (account: string) => void }) {
     const payout = useResource(
-        async (s) => (p.account ? await get<Payout>("rewarder", `/rewarder/epochs/${enc(p.epoch)}/payouts?account=${enc(p.account)}`, s) : null),
+        async (s) => {
+            if (!p.account) return null;
+            const [paid, run] = await Promise.all([
+                get<Payout>("rewarder", `/rewarder/epochs/${enc(p.epoch)}/payouts?account=${enc(p.account)}`, s),
+                signedRun(p.epoch, p.kid, s),
+            ]);
+            return { ...paid, checks: await checkPayout(paid, run) };
+        },
         [p.epoch, p.account],
     );
-    useEffect(() => {
-        setChecks(undefined);
-        if (payout.data) void checkPayout(payout.data, p.manifest).then(setChecks);
-    }, [payout.data]);
     return (
         <Card title="Explain" note="recomputed in this browser">
             <Form submit="Explain" class="inline" tone="" onSubmit={async (f) => p.onPick(String(f.get("account")).trim())}>
@@ -365,7 +402,7 @@ function Explain(p: { epoch: string; manifest: Manifest; account: string; onPick
                                         </tr>
                                     </tbody>
                                 </table>
-                                <Checks checks={checks} />
+                                <Checks checks={d.checks} />
                                 {d.ledger_seq !== undefined && (
                                     <p>
                                         <a href={link("ledger", "proof", String(d.ledger_seq))}>Ledger entry {count(d.ledger_seq)}</a>
@@ -396,7 +433,7 @@ function OneEpoch(p: { id: string }) {
             {m && (
                 <div class="two">
                     <Distribution epoch={p.id} asset={m.policy.asset} onPick={setAccount} />
-                    <Explain epoch={p.id} manifest={m} account={account} onPick={setAccount} />
+                    <Explain epoch={p.id} kid={epoch.data.signatures?.[0]?.kid ?? ""} account={account} onPick={setAccount} />
                 </div>
             )}
         </>

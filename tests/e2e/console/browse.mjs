@@ -192,6 +192,15 @@ async function anEpochIsPaidAndExplained() {
     await page.locator('.checks[data-verdict="good"]').waitFor();
     await page.locator(".card", { has: page.getByRole("heading", { name: "Epoch 2026-W41" }) }).getByText("settled", { exact: true }).waitFor();
     await shoot(page, "rewarder-epoch");
+    // a manifest that nobody signed
+    await page.route("**/artifacts/run.json", async (route) => {
+        const answer = await route.fetch();
+        await route.fulfill({ response: answer, body: (await answer.text()).replace('"2026-W41"', '"2026-W14"') });
+    });
+    await page.locator(".rows button").nth(1).click();
+    await page.locator('.checks[data-verdict="bad"] li.bad', { hasText: "The manifest is signed by the rewarder" }).waitFor();
+    assert.equal(await page.locator(".checks li.bad").count(), 1, "what is wrong is the signature");
+    await page.unroute("**/artifacts/run.json");
     // more accounts than a call takes arguments
     const many = Array.from({ length: 200000 }, (_, i) => `acct:${i},${(i % 977) + 1}`).join("\n");
     await page.route("**/payouts.csv", (route) => route.fulfill({ contentType: "text/csv", body: `account,amount\n${many}\n` }));
