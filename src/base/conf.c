@@ -466,16 +466,6 @@ const void *conf_values(const struct conf *c)
     return c->values;
 }
 
-const struct conf_table *conf_table_of(const struct conf *c)
-{
-    return c->table;
-}
-
-const char *conf_strdup(struct conf *c, const char *text)
-{
-    return arena_strdup(&c->arena, str_from_c(text));
-}
-
 enum err conf_reload(const struct conf *old, const struct conf_sources *from, struct conf **out_conf,
                      struct conf_error *out_err)
 {

@@ -153,7 +153,6 @@ NODISCARD enum err conf_load(const struct conf_table *t, const struct conf_sourc
                              struct conf **out_conf, struct conf_error *out_err);
 void conf_destroy(struct conf *c);
 const void *conf_values(const struct conf *c); /* the service's struct */
-const struct conf_table *conf_table_of(const struct conf *c);
 
 /*
  * A new snapshot beside the old one, all or nothing: ERR_BAD_REQUEST when it is invalid, ERR_CONFLICT when a key changed
@@ -173,8 +172,6 @@ void conf_format_value(const struct conf *c, const char *name,
 /* For adjust: fills the error and returns ERR_BAD_REQUEST. */
 NODISCARD enum err conf_refuse(const struct conf *c, const char *name, struct conf_error *out_err,
                                const char *format, ...) __attribute__((format(printf, 4, 5)));
-/* For adjust: a string of the config, copied into the snapshot. */
-const char *conf_strdup(struct conf *c, const char *text);
 
 /* Documents. */
 void conf_print(const struct conf *c, struct buf *out); /* effective file, where each value came from */

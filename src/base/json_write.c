@@ -356,12 +356,6 @@ void json_put_i64(struct json_w *w, const char *name, int64_t v)
     json_i64(w, v);
 }
 
-void json_put_f64(struct json_w *w, const char *name, double v)
-{
-    json_key(w, name);
-    json_f64(w, v);
-}
-
 void json_put_bool(struct json_w *w, const char *name, bool v)
 {
     json_key(w, name);

@@ -68,7 +68,6 @@ void json_put_str(struct json_w *w, const char *name, struct str s);
 void json_put_cstr(struct json_w *w, const char *name, const char *s);
 void json_put_u64(struct json_w *w, const char *name, uint64_t v);
 void json_put_i64(struct json_w *w, const char *name, int64_t v);
-void json_put_f64(struct json_w *w, const char *name, double v);
 void json_put_bool(struct json_w *w, const char *name, bool v);
 void json_put_money(struct json_w *w, const char *name, struct money m);
 void json_put_hash(struct json_w *w, const char *name, const struct sha256 *h);

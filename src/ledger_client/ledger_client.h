@@ -382,8 +382,7 @@ NODISCARD enum err ledger_client_open(const struct ledger_client_conf *conf,
 NODISCARD enum err ledger_client_io_run(struct rt_task *self, void *client); /* its task body */
 void ledger_client_io_wake(struct rt_task *self, void *client); /* its wake, for svc_add_loop_task */
 
-const char *ledger_kind_name(enum ledger_kind k);   /* "mint" … */
-enum ledger_kind ledger_kind_from(struct str name); /* LEDGER_KIND_NONE when unknown */
-enum err ledger_reason_from(struct str code);       /* ERR_INTERNAL when unknown */
+const char *ledger_kind_name(enum ledger_kind k); /* "mint" … */
+enum err ledger_reason_from(struct str code);     /* ERR_INTERNAL when unknown */
 
 #endif

@@ -8,14 +8,6 @@ const char *ledger_kind_name(enum ledger_kind k)
     return (unsigned)k < LEDGER_KIND_COUNT ? kind_names[k] : "none";
 }
 
-enum ledger_kind ledger_kind_from(struct str name)
-{
-    for (unsigned k = 1; k < LEDGER_KIND_COUNT; k++)
-        if (str_eq_c(name, kind_names[k]))
-            return (enum ledger_kind)k;
-    return LEDGER_KIND_NONE;
-}
-
 enum err ledger_reason_from(struct str code)
 {
     for (int e = 1; e < ERR_COUNT; e++)

@@ -555,16 +555,6 @@ enum err net_server_run(struct net_server *s, unsigned index, struct rt_task *se
     return net_loop_run(s->workers[index].loop, self);
 }
 
-enum err net_server_task(struct rt_task *self, void *server)
-{
-    return net_server_run(server, rt_task_index(self), self);
-}
-
-void net_server_task_wake(struct rt_task *self, void *server)
-{
-    net_loop_wake(net_server_loop(server, rt_task_index(self)));
-}
-
 unsigned net_server_threads(const struct net_server *s)
 {
     return s->workers_n;

@@ -381,9 +381,6 @@ void net_server_settle(struct net_server *s);
 /* Task body of loop `index`; returns after net_server_stop or when the task is told to stop. May be run again (restart):
  * connections live in the server, not in the task. self may be NULL. */
 NODISCARD enum err net_server_run(struct net_server *s, unsigned index, struct rt_task *self) RT_BLOCKS;
-/* The same in the shape of rt_task_spec.run and .wake: arg is the server, the loop is rt_task_index(self). */
-NODISCARD enum err net_server_task(struct rt_task *self, void *server) RT_BLOCKS;
-void net_server_task_wake(struct rt_task *self, void *server);
 unsigned net_server_threads(const struct net_server *s);
 struct net_loop *net_server_loop(struct net_server *s, unsigned index);
 /* Something is at hand that an answer on this loop waits for (net_ready_fn). From any thread. */

@@ -393,7 +393,6 @@ void net_oap_conn__open(struct net_oap_shard *sh, int fd, const struct net_peer 
     c->timer.fn = on_timer;
     c->shard = sh;
     c->peer = *peer;
-    c->id = atomic_fetch_add_explicit(&s->next_conn, 1, memory_order_relaxed) + 1;
     c->active_ns = now_of(c);
     c->events = EPOLLIN | EPOLLRDHUP;
     buf_init(&c->rx, s->limits.frame_max + NET_OAP_SCRATCH);

@@ -402,28 +402,10 @@ void net_oap_req__start(struct net_oap_conn *c, const struct net_oap_frame *f)
 
 /* ---- accessors ---- */
 
-uint16_t net_oap_req_app(const struct net_oap_req *rq)
-{
-    CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
-    return rq->head.app;
-}
-
 uint16_t net_oap_req_code(const struct net_oap_req *rq)
 {
     CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
     return rq->head.code;
-}
-
-uint16_t net_oap_req_flags(const struct net_oap_req *rq)
-{
-    CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
-    return rq->head.flags;
-}
-
-uint64_t net_oap_req_corr(const struct net_oap_req *rq)
-{
-    CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
-    return rq->head.corr;
 }
 
 const uint8_t *net_oap_req_tenant(const struct net_oap_req *rq)
@@ -442,18 +424,6 @@ struct bytes net_oap_req_payload(const struct net_oap_req *rq)
 {
     CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
     return rq->payload;
-}
-
-struct deadline net_oap_req_deadline(const struct net_oap_req *rq)
-{
-    CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
-    return rq->deadline_ns == INT64_MAX ? deadline_never() : deadline_at_ns(rq->deadline_ns);
-}
-
-int64_t net_oap_req_started_ns(const struct net_oap_req *rq)
-{
-    CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
-    return rq->started_ns;
 }
 
 const struct net_peer *net_oap_req_peer(const struct net_oap_req *rq)
@@ -488,24 +458,6 @@ bool net_oap_req_gone(const struct net_oap_req *rq)
 {
     CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
     return atomic_load_explicit(&rq->gone, memory_order_acquire);
-}
-
-void net_oap_req_set_user(struct net_oap_req *rq, void *user)
-{
-    CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
-    rq->user = user;
-}
-
-void *net_oap_req_user(const struct net_oap_req *rq)
-{
-    CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
-    return rq->user;
-}
-
-uint64_t net_oap_req_conn_id(const struct net_oap_req *rq)
-{
-    CHECK_MAGIC(rq, NET_OAP_REQ_MAGIC);
-    return rq->conn->id;
 }
 
 void net_oap_req_set_timeout(struct net_oap_req *rq, int64_t ms)

@@ -104,24 +104,15 @@ size_t net_oap_server_inflight(const struct net_oap_server *s);
 
 /* ---- what a request says ---- */
 
-uint16_t net_oap_req_app(const struct net_oap_req *rq);
 uint16_t net_oap_req_code(const struct net_oap_req *rq);
-uint16_t net_oap_req_flags(const struct net_oap_req *rq);
-uint64_t net_oap_req_corr(const struct net_oap_req *rq);
 const uint8_t *net_oap_req_tenant(const struct net_oap_req *rq); /* 16 bytes */
 struct str net_oap_req_cap(const struct net_oap_req *rq);        /* the capability in force */
 struct bytes net_oap_req_payload(const struct net_oap_req *rq);  /* inflated */
-struct deadline net_oap_req_deadline(const struct net_oap_req *rq);
-int64_t net_oap_req_started_ns(const struct net_oap_req *rq);
 const struct net_peer *net_oap_req_peer(const struct net_oap_req *rq);
 struct arena *net_oap_req_arena(struct net_oap_req *rq);
 struct net_loop *net_oap_req_loop(const struct net_oap_req *rq);
 struct str net_oap_req_corr_id(struct net_oap_req *rq); /* a UUIDv7 made for logs, traces and problems */
 bool net_oap_req_gone(const struct net_oap_req *rq);
-void net_oap_req_set_user(struct net_oap_req *rq, void *user);
-void *net_oap_req_user(const struct net_oap_req *rq);
-/* Identifies the connection while it lives: requests of one connection have the same. */
-uint64_t net_oap_req_conn_id(const struct net_oap_req *rq);
 
 /* Another deadline than the configured one; ms 0: none (streams). Only inside the handler. */
 void net_oap_req_set_timeout(struct net_oap_req *rq, int64_t ms);

@@ -44,7 +44,6 @@ struct net_oap_conn {
     struct net_oap_shard *shard;
     struct net_oap_conn *next, *prev; /* all of the shard */
     struct net_oap_conn *next_dirty;  /* to be flushed at the end of the iteration */
-    uint64_t id;
     struct net_peer peer;
     struct buf rx; /* a frame that has begun, and what came behind it */
     struct net_oap_cap *cap;
@@ -78,7 +77,6 @@ struct net_oap_req {
     int64_t started_ns, deadline_ns; /* INT64_MAX: none */
     enum err late_err;               /* what passing the deadline means; 0: timeout */
     uint64_t bytes_out;
-    void *user;
     void (*on_close)(struct net_oap_req *rq, void *arg);
     void *on_close_arg;
     void (*on_room)(struct net_oap_req *rq, void *arg);
@@ -124,7 +122,6 @@ struct net_oap_server {
     struct net_oap_shard *shards;
     size_t shards_count;
     atomic_size_t conns, inflight;
-    atomic_uint_fast64_t next_conn;
     atomic_bool draining, stopping;
 };
 

@@ -125,12 +125,3 @@ void obs_metrics_forget(struct obs_metrics *reg, obs_collect_fn *fn, void *ctx)
         }
     pthread_mutex_unlock(&reg->lock);
 }
-
-void obs_metrics_each(struct obs_metrics *reg, obs_family_fn *fn, void *ctx)
-{
-    CHECK_MAGIC(reg, OBS_METRICS_MAGIC);
-    pthread_mutex_lock(&reg->lock);
-    for (struct obs_family *f = reg->first; f; f = f->next)
-        fn(ctx, &f->def);
-    pthread_mutex_unlock(&reg->lock);
-}

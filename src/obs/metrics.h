@@ -142,8 +142,4 @@ void obs_tell_counter(struct obs_telling *to, const char *value, uint64_t n);
  */
 void obs_metrics_render(struct obs_metrics *reg, struct buf *out);
 
-/* Calls fn for every family in table order: what docs and golden lists are made of. */
-typedef void obs_family_fn(void *ctx, const struct obs_metric_def *def);
-void obs_metrics_each(struct obs_metrics *reg, obs_family_fn *fn, void *ctx);
-
 #endif

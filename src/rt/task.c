@@ -81,11 +81,6 @@ const char *rt_task_name(const struct rt_task *t)
     return t->name;
 }
 
-const char *rt_task_kind(const struct rt_task *t)
-{
-    return t->spec.kind;
-}
-
 unsigned rt_task_index(const struct rt_task *t)
 {
     return t->index;

@@ -45,7 +45,6 @@ struct rt_task_spec {
 
 struct rt_task *rt_task_current(void); /* NULL: this thread is no task */
 const char *rt_task_name(const struct rt_task *t);
-const char *rt_task_kind(const struct rt_task *t);
 unsigned rt_task_index(const struct rt_task *t); /* 0 .. count-1 */
 
 void rt_task_beat(struct rt_task *self);           /* alive; sleeping in rt counts as a beat */

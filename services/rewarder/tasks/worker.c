@@ -186,12 +186,6 @@ static enum err compute_with(struct turn *t, struct rewarder_calc *calc) RT_BLOC
     return e;
 }
 
-enum err rewarder_worker_compute(struct rewarder *r, struct rt_task *self, struct rewarder_item *it,
-                                 struct rewarder_calc *calc)
-{
-    return compute_with(&(struct turn){.r = r, .self = self, .it = it}, calc);
-}
-
 static struct rewarder_outcome *pack(struct turn *t, struct rewarder_calc *calc,
                                      const struct rewarder_rows *rows, const struct rewarder_pool *pool)
 {

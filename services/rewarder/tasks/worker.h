@@ -6,9 +6,6 @@
 
 /* The calling worker's own way to ask the ledger; NULL: no memory. */
 struct rewarder_settler *rewarder_worker_reader(struct rewarder *r, struct rt_task *self);
-/* All phases with help from idle workers; it->run gives progress and deadline. */
-NODISCARD enum err rewarder_worker_compute(struct rewarder *r, struct rt_task *self,
-                                           struct rewarder_item *it, struct rewarder_calc *calc) RT_BLOCKS;
 struct rewarder_fetched {
     int status;
     unsigned again; /* tries after the first */
