@@ -46,6 +46,7 @@ struct reading {
 
 struct picture {
     struct reading last[SERVICES_MAX], now[SERVICES_MAX];
+    bool asks_inside; /* there is a token to ask for tasks with; that there is none was said, once */
 };
 
 static volatile sig_atomic_t interrupted;
@@ -148,7 +149,7 @@ static void read_topology(struct reading *r, const json_t *topology)
 }
 
 RT_BLOCKS
-static void read_service(struct cmd_ctx *ctx, const char *name, struct reading *out)
+static void read_service(struct cmd_ctx *ctx, const char *name, bool asks_inside, struct reading *out)
 {
     struct client_answer metrics, topology;
     *out = (struct reading){.there = false};
@@ -164,11 +165,13 @@ static void read_service(struct cmd_ctx *ctx, const char *name, struct reading *
         obs_prom_histogram_read(text, "request_latency_seconds", &out->latency);
         while (obs_prom_next(&text, &s))
             read_sample(out, &s);
-        if (client_call(ctx, name,
-                        &(struct client_request){.path = "/admin/topology", .timeout_ms = INTERVAL_MS},
-                        &topology) == CMD_OK)
-            read_topology(out, topology.json);
-        client_free(&topology);
+        if (asks_inside) {
+            if (client_call(ctx, name,
+                            &(struct client_request){.path = "/admin/topology", .timeout_ms = INTERVAL_MS},
+                            &topology) == CMD_OK)
+                read_topology(out, topology.json);
+            client_free(&topology);
+        }
     }
     client_free(&metrics);
 }
@@ -180,7 +183,7 @@ static int read_all(struct cmd_ctx *ctx, struct picture *p)
     int reached = 0;
     memcpy(p->last, p->now, sizeof p->last);
     for (size_t i = 0; i < ron_service_count; i++) {
-        read_service(ctx, ron_services[i]->name, &p->now[i]);
+        read_service(ctx, ron_services[i]->name, p->asks_inside, &p->now[i]);
         reached += p->now[i].there;
     }
     return reached;
@@ -463,6 +466,10 @@ static int run_top(struct cmd_ctx *ctx, int argc, char **argv)
     (void)argv;
     if (!p)
         return cmd_fail(ctx, CMD_FAILED, "no memory");
+    struct buf token;
+    buf_init(&token, 1 << 16);
+    p->asks_inside = client_token(ctx, &token);
+    buf_fini(&token);
     for (const int *s = (const int[]){SIGINT, SIGTERM, SIGHUP, 0}; *s; s++)
         sigaction(*s, &(struct sigaction){.sa_handler = interrupt}, NULL);
     if (read_all(ctx, p) == 0 || !(live ? watch(ctx, p) : look_once(ctx, p)))
