@@ -16,7 +16,7 @@
 /* A pack that should be there. */
 struct wish {
     char name[EDGE_PACK_NAME_MAX + 1];
-    char path[512]; /* "" : built in */
+    char path[STORE_PATH_MAX]; /* "" : built in */
     char mount[EDGE_NAME_MAX + 1];
     enum edge_pack_kind kind;
     bool pinned, twice;
@@ -100,7 +100,7 @@ static void wish_from_dir(struct wishes *w, const char *dir, const char *entry)
     if (!x)
         return;
     x->kind = kind;
-    snprintf(x->path, sizeof x->path, "%s", path);
+    store_path_absolute(x->path, path);
     if (kind == EDGE_PACK_DIR)
         snprintf(x->mount, sizeof x->mount, "%.*s/", STR_ARG(name));
 }
@@ -146,7 +146,7 @@ static void collect(struct edge *e, struct wishes *w)
         x->kind = (enum edge_pack_kind)s->mounts[i].kind;
         x->pinned = s->mounts[i].pinned;
         x->sha256 = s->mounts[i].sha256;
-        snprintf(x->path, sizeof x->path, "%s", s->mounts[i].path);
+        store_path_absolute(x->path, s->mounts[i].path);
         snprintf(x->mount, sizeof x->mount, "%.*s", STR_ARG(s->mounts[i].mount));
     }
     scan_packs_dir(w, s->packs_dir);

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/check.h"
 
@@ -26,6 +27,16 @@ void store_path_join(char out[STORE_PATH_MAX], const char *dir, const char *name
 {
     int n = snprintf(out, STORE_PATH_MAX, "%s/%s", dir, name);
     CHECK(n > 0 && n < STORE_PATH_MAX);
+}
+
+void store_path_absolute(char out[STORE_PATH_MAX], const char *path)
+{
+    char here[STORE_PATH_MAX];
+    int n = STORE_PATH_MAX;
+    if (*path && *path != '/' && getcwd(here, sizeof here))
+        n = snprintf(out, STORE_PATH_MAX, "%s/%s", here, path);
+    if (n >= STORE_PATH_MAX)
+        snprintf(out, STORE_PATH_MAX, "%s", path);
 }
 
 static enum err write_flushed(struct store_disk *d, const char *path, struct bytes contents) RT_BLOCKS

@@ -28,5 +28,7 @@ NODISCARD enum err store_file_remove(struct store_disk *d, const char *path) RT_
 bool store_path_dir(const char *path, char out[STORE_PATH_MAX]);
 /* dir/name; aborts when it does not fit: our own paths are short. */
 void store_path_join(char out[STORE_PATH_MAX], const char *dir, const char *name);
+/* For somebody who stands elsewhere: with the working directory before it. As it is when that does not fit. */
+void store_path_absolute(char out[STORE_PATH_MAX], const char *path);
 
 #endif

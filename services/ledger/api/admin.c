@@ -226,7 +226,7 @@ static void run_snapshot(struct ledger_service *s, struct ledger_read *r) RT_BLO
 {
     struct ledger_http_read *h = (struct ledger_http_read *)r;
     struct ledger_head head;
-    char id[64], dir[STORE_PATH_MAX], name[96];
+    char id[64], dir[STORE_PATH_MAX], name[96], full[STORE_PATH_MAX];
     ledger_head_read(s->l, &head);
     snprintf(id, sizeof id, "%020llu-%lld", (unsigned long long)head.seq,
              (long long)svc_clock(s->svc)->wall_ms(svc_clock(s->svc)->ctx));
@@ -243,7 +243,8 @@ static void run_snapshot(struct ledger_service *s, struct ledger_read *r) RT_BLO
     json_w_init(&w, &b);
     json_obj_begin(&w);
     json_put_cstr(&w, "id", id);
-    json_put_cstr(&w, "path", dir);
+    store_path_absolute(full, dir);
+    json_put_cstr(&w, "path", full);
     json_put_u64(&w, "seq", head.seq);
     json_put_hash(&w, "root", &head.root);
     json_obj_end(&w);
