@@ -19,7 +19,10 @@ static int read_file(const struct cmd_ctx *ctx, const char *path, struct buf *ou
     uint8_t *room;
     while ((room = buf_reserve(out, 65536)) && (n = fread(room, 1, 65536, f)) > 0)
         buf_commit(out, n);
+    bool failed = ferror(f); /* a directory, say */
     fclose(f);
+    if (failed)
+        return cmd_fail(ctx, CMD_FAILED, "cannot read %s", path);
     return room ? CMD_OK : cmd_fail(ctx, CMD_FAILED, "%s is larger than 1 MiB", path);
 }
 
