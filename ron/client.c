@@ -61,7 +61,10 @@ static void find_place(const struct cmd_ctx *ctx, const char *service, struct pl
     snprintf(out->url, sizeof out->url, "http://127.0.0.1:%d", g->base_port + (def ? def->port_offset : 0));
     if (getenv(name))
         snprintf(out->url, sizeof out->url, "%s", getenv(name));
-    else if (g->config && def && config_file_load(ctx, def, g->config, &c) == CMD_OK) {
+    else if (g->config && def) {
+        int status = config_file_load(ctx, def, g->config, &c);
+        if (status != CMD_OK)
+            exit(status); /* said, and once is enough: status and top ask twelve times */
         place_configured(g, def, conf_values(c), out);
         conf_destroy(c);
     }
