@@ -25,6 +25,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "ron/client.h"
 #include "ron/services.h"
 #include "ron/up.h"
 #include "rt/backoff.h"
@@ -218,16 +219,18 @@ static int await_all(struct child *children, size_t n, const sigset_t *set, bool
     return 0;
 }
 
-static void print_screen(const struct cmd_global *g, const struct child *children, size_t n,
+static void print_screen(const struct cmd_ctx *ctx, const struct child *children, size_t n,
                          int64_t since_ms)
 {
+    const struct cmd_global *g = cmd_global(ctx);
+    char base[256];
     printf("\nRON " SVC_VERSION " is up after %lld ms, each service in a process of its own\n\n",
            (long long)(now_ms() - since_ms));
     for (size_t i = 0; i < n; i++)
         up_print_summary(children[i].def->summary,
-                         up_columns() - printf("  %-10s pid %-8d http://127.0.0.1:%d   ",
-                                               children[i].def->name, (int)children[i].pid,
-                                               g->base_port + children[i].def->port_offset));
+                         up_columns() - printf("  %-10s pid %-8d %s   ", children[i].def->name,
+                                               (int)children[i].pid,
+                                               client_base_url(ctx, children[i].def->name, base)));
     printf("\n  data       %s\n  token      %s/operator.token   (may do anything; keep it)\n", g->data,
            g->data);
     up_print_try(g);
@@ -308,7 +311,7 @@ int isolate_run(struct cmd_ctx *ctx, bool quiet)
     }
     int refused = await_all(children, n, &set, &stop);
     if (!refused && !stop) {
-        print_screen(g, children, n, since_ms);
+        print_screen(ctx, children, n, since_ms);
         watch(g, quiet, children, n, &set);
     }
     int status = stop_all(children, n, !refused && !stop);
