@@ -201,6 +201,8 @@ static void cap_break(struct auth_cap *cap, const char *reason)
 /* cap->id is the name of everything up to and with this caveat. */
 static void cap_note(struct auth_cap *cap, const struct auth_caveat *c)
 {
+    if (c->kind == AUTH_CV_OP && (cap->kinds & AUTH_NEEDED) != AUTH_NEEDED)
+        cap->ops_granted = true;
     cap->kinds |= AUTH_BIT(c->kind);
     if ((cap->auth->cfg.understands & AUTH_BIT(c->kind)) == 0) {
         cap_break(cap, "caveat");
@@ -269,8 +271,7 @@ static enum err cap_fill(struct auth_cap *cap, const struct auth_revoked *revoke
             cap->caveats[i].kind = AUTH_CV_UNKNOWN;
         cap_note(cap, &cap->caveats[i]);
     }
-    unsigned needed = AUTH_BIT(AUTH_CV_AUD) | AUTH_BIT(AUTH_CV_EXP);
-    return gone || (cap->kinds & needed) != needed ? ERR_UNAUTHENTICATED : ERR_OK;
+    return gone || (cap->kinds & AUTH_NEEDED) != AUTH_NEEDED ? ERR_UNAUTHENTICATED : ERR_OK;
 }
 
 struct auth_cap *auth_cap_hold(struct auth_cap *cap)

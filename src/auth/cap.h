@@ -11,7 +11,8 @@
  * Rules that no caller can get around: caveats are ANDed; a caveat nobody knows, or that this service
  * did not declare in `understands`, denies; a caveat about something the request does not state denies
  * unless the request says in `lacks` that such a thing does not exist for it; `admin` and the service's
- * explicit_ops are covered only when every `op` caveat spells them out and there is at least one.
+ * explicit_ops are covered only when every `op` caveat spells them out, and one of them stands before the first `aud` or the first `exp`.
+ * Whoever has a token has both in it and can only add behind them: a caveat that he adds never allows what was not.
  *
  * Ownership   auth_verify hands out a reference; give it back with auth_cap_release, from any thread,
  *             before auth_close. Everything a cap hands out lives as long as the reference.

@@ -57,6 +57,7 @@ struct auth_cap {
     unsigned kinds;         /* AUTH_BIT()s that occur */
     const char *broken;     /* reason why no request is ever covered, or NULL */
     bool not_ours;          /* an `aud` caveat leaves this service out */
+    bool ops_granted;       /* an `op` caveat is older than the first token that was good: see auth_mint */
     struct str tenant;
     size_t ndaily, nrate, n;
     struct auth_daily daily[AUTH_DAILY_MAX];

@@ -46,6 +46,8 @@ enum auth_cv {
 /* What no service can do without; always understood. */
 #define AUTH_BASIC                                                                                         \
     (AUTH_BIT(AUTH_CV_AUD) | AUTH_BIT(AUTH_CV_EXP) | AUTH_BIT(AUTH_CV_NBF) | AUTH_BIT(AUTH_CV_OP))
+/* Without them a token is none. */
+#define AUTH_NEEDED (AUTH_BIT(AUTH_CV_AUD) | AUTH_BIT(AUTH_CV_EXP))
 
 struct auth_caveat {
     enum auth_cv kind;

@@ -89,7 +89,7 @@ static struct auth_deny judge(const struct auth_cap *cap, const struct auth_want
     if (cap->broken != NULL)
         return deny(AUTH_CV_UNKNOWN, cap->broken);
     bool explicit_op = op_is_explicit(cap->auth, w->op);
-    if (explicit_op && !auth_cap_has(cap, AUTH_CV_OP))
+    if (explicit_op && !cap->ops_granted)
         return deny(AUTH_CV_OP, "op");
     for (size_t i = 0; i < cap->n; i++) {
         if (w->judged & AUTH_BIT(cap->caveats[i].kind))

@@ -28,20 +28,40 @@ static enum err append_all(struct auth_macaroon *m, const struct str *caveats, s
     return ERR_OK;
 }
 
+static enum err ops_first(const struct str *caveats, size_t n, struct str *out, size_t *out_bad)
+{
+    size_t at = 0;
+    for (int rest = 0; rest < 2; rest++)
+        for (size_t i = 0; i < n; i++) {
+            struct auth_caveat c;
+            enum err e = auth_caveat_parse(caveats[i], &c);
+            if (e != ERR_OK) {
+                *out_bad = i;
+                return e;
+            }
+            if ((c.kind == AUTH_CV_OP) == !rest)
+                out[at++] = caveats[i];
+        }
+    return ERR_OK;
+}
+
 enum err auth_mint(const struct auth_keyring *k, struct str kid, const struct str *caveats, size_t n,
                    struct buf *out_token, size_t *out_bad)
 {
     const struct auth_key *key = kid.n > 0 ? auth_keyring_find(k, kid) : auth_keyring_newest(k);
     size_t bad = n;
-    unsigned kinds = 0, needed = AUTH_BIT(AUTH_CV_AUD) | AUTH_BIT(AUTH_CV_EXP);
+    unsigned kinds = 0;
+    struct str sorted[AUTH_CAVEATS_MAX];
     if (key == NULL)
         return ERR_NOT_FOUND;
     struct auth_macaroon m;
     enum err e = auth_macaroon_create(STR(AUTH_LOCATION), (struct bytes){key->key, key->key_n},
                                       str_from_c(key->kid), &m);
     if (e == ERR_OK)
-        e = append_all(&m, caveats, n, &kinds, &bad);
-    if (e == ERR_OK && (kinds & needed) != needed)
+        e = n <= AUTH_CAVEATS_MAX ? ops_first(caveats, n, sorted, &bad) : ERR_UNPROCESSABLE;
+    if (e == ERR_OK)
+        e = append_all(&m, sorted, n, &kinds, &bad);
+    if (e == ERR_OK && (kinds & AUTH_NEEDED) != AUTH_NEEDED)
         e = ERR_UNPROCESSABLE;
     if (e == ERR_OK)
         e = auth_macaroon_encode(&m, out_token);
@@ -130,9 +150,16 @@ static bool token_is_good(struct str token, const struct auth_keyring *k, int64_
         const struct auth_key *key = auth_keyring_find(k, info.m.kid);
         good = key != NULL && key->not_after_ms > now_ms &&
                auth_macaroon_verify(&info.m, (struct bytes){key->key, key->key_n}) == ERR_OK;
-        for (size_t i = 0; i < info.m.ncaveats; i++)
+        unsigned kinds = 0;
+        bool granted = false;
+        for (size_t i = 0; i < info.m.ncaveats; i++) {
             if (info.caveats[i].kind == AUTH_CV_EXP && info.caveats[i].at_ms <= now_ms)
                 good = false;
+            granted =
+                granted || (info.caveats[i].kind == AUTH_CV_OP && (kinds & AUTH_NEEDED) != AUTH_NEEDED);
+            kinds |= AUTH_BIT(info.caveats[i].kind);
+        }
+        good = good && (granted || !(kinds & AUTH_BIT(AUTH_CV_OP)));
     }
     auth_macaroon_wipe(&info.m);
     return good;

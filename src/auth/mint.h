@@ -21,6 +21,9 @@
  * kid empty: the key that lives longest. Every caveat must parse, and aud and exp must be among them: a
  * token that no service would accept is not made. ERR_NOT_FOUND (no such kid), ERR_SYNTAX (*out_bad names
  * the caveat), ERR_UNPROCESSABLE (no aud, no exp).
+ *
+ * `op` caveats come first, the others in their order: behind aud and exp they could be whoever's the token was given to, and would not
+ * grant what has to be spelled out.
  */
 NODISCARD enum err auth_mint(const struct auth_keyring *k, struct str kid, const struct str *caveats,
                              size_t n, struct buf *out_token, size_t *out_bad);
@@ -47,7 +50,7 @@ void auth_token_id_add(struct sha256 *id, struct str caveat);
 /* A file with one token, 0600. Reading appends the token without its newline. */
 NODISCARD enum err auth_token_file_read(const char *path, struct buf *out_token);
 /*
- * Makes sure that path holds a token that `k` verifies and that lives beyond now_ms: keeps a good one,
+ * Makes sure that path holds a token that `k` verifies, that lives beyond now_ms and whose ops are granted: keeps a good one,
  * replaces any other by one minted with these caveats.
  */
 NODISCARD enum err auth_token_file_ensure(const char *path, const struct auth_keyring *k,
