@@ -326,8 +326,53 @@ static void date(struct wallet_post *p)
     p->day = p->now_ms / 86400000;
 }
 
+/* What a limit counts. */
+struct counted {
+    bool issue, spend;
+};
+
+/*
+ * The i-th daily caveat counts what the caveats up to it allow, whoever holds what was narrowed from there. Issuing has to be spelled out:
+ * without any op nobody can. With one behind it only, others may have it in another way.
+ */
+static struct counted counted_by(const struct auth_cap *cap, size_t daily)
+{
+    struct counted out = {true, true};
+    bool ops = false;
+    for (size_t i = 0, n = 0; i < auth_cap_caveats(cap); i++) {
+        const struct auth_caveat *c = auth_cap_caveat(cap, i);
+        if (c->kind == AUTH_CV_DAILY && n++ == daily)
+            break;
+        if (c->kind != AUTH_CV_OP)
+            continue;
+        ops = true;
+        out.issue = out.issue && auth_list_covers(c->list, STR("issue"));
+        out.spend =
+            out.spend && (auth_list_covers(c->list, STR("transfer")) ||
+                          auth_list_covers(c->list, STR("burn")) || auth_list_covers(c->list, STR("hold")));
+    }
+    out.issue = out.issue && (ops || auth_cap_has(cap, AUTH_CV_OP));
+    return out;
+}
+
+/* What of that was there before this process began. ERR_BUSY: nobody counted it. */
+static enum err spent_before(struct wallet_post *p, struct counted what, struct str asset,
+                             struct money *out)
+{
+    struct money issued = MONEY_ZERO, spent = MONEY_ZERO;
+    enum err e = ERR_OK;
+    if (what.issue)
+        e = wallet_daily_before(p->w, true, wallet_post_actor(p), asset, p->day, &issued);
+    if (e == ERR_OK && what.spend)
+        e = wallet_daily_before(p->w, false, wallet_post_actor(p), asset, p->day, &spent);
+    if (money_add(issued, spent, out) != ERR_OK)
+        *out = MONEY_MAX;
+    return e;
+}
+
 /* ERR_BEHIND: the day was over; nothing is answered yet. */
-static enum err reserve(struct wallet_post *p, struct bytes name, struct money limit, const char *which)
+static enum err reserve(struct wallet_post *p, struct bytes name, struct counted what, struct money limit,
+                        const char *which)
 {
     struct wallet *w = p->w;
     struct money amount = wallet_post_amount(p);
@@ -336,8 +381,7 @@ static enum err reserve(struct wallet_post *p, struct bytes name, struct money l
     unsigned stripe = (unsigned)(key.lo % WALLET_DAILY_STRIPES);
     struct wallet_stripe *s = &w->daily[stripe];
     struct money before;
-    enum err e =
-        wallet_daily_before(w, p->op.kind == WALLET_ISSUE, wallet_post_actor(p), asset, p->day, &before);
+    enum err e = spent_before(p, what, asset, &before);
     CHECK(p->n_daily < WALLET_RESERVATIONS_MAX);
     rt_lock_take(&s->lock);
     if (e == ERR_OK)
@@ -408,10 +452,12 @@ static enum err reserve_each(struct wallet_post *p, const struct wallet_rule *ru
     struct auth_daily daily;
     enum err e = ERR_OK;
     for (size_t i = 0; e == ERR_OK && i < AUTH_DAILY_MAX && auth_cap_daily(p->cap, i, &daily); i++)
-        e = reserve(p, bytes_of(daily.counter.b, sizeof daily.counter.b), daily.limit, "cap_daily");
+        e = reserve(p, bytes_of(daily.counter.b, sizeof daily.counter.b), counted_by(p->cap, i),
+                    daily.limit, "cap_daily");
     if (e == ERR_OK && rule->has_daily) {
-        struct str name = p->op.kind == WALLET_ISSUE ? STR("policy/issue") : STR("policy/spend");
-        e = reserve(p, bytes_of_str(name), rule->daily, "policy_daily");
+        bool issue = p->op.kind == WALLET_ISSUE;
+        struct str name = issue ? STR("policy/issue") : STR("policy/spend");
+        e = reserve(p, bytes_of_str(name), (struct counted){issue, !issue}, rule->daily, "policy_daily");
     }
     if (e != ERR_OK) {
         wallet_reservations_back(p->w, p->daily, p->n_daily, p->day, wallet_post_amount(p), false);

@@ -254,10 +254,10 @@ RT_UNCHECKED static void pays_today(const char *token, const char *key, unsigned
 RT_UNCHECKED static void
 a_daily_allowance_is_not_had_twice_when_the_clock_goes_over_midnight_and_back(void **state)
 {
-    static const char *const caveats[] = {"daily <= 100"};
+    static const char *const caveats[] = {"op in transfer", "daily <= 100"};
     char token[4096];
     (void)state;
-    rig_narrow(&rig, caveats, 1, token);
+    rig_narrow(&rig, caveats, 2, token);
     jump_to_midnight(-HOUR_MS / 4);
     pays_today(token, "d1", 60, 1, true);
     jump(HOUR_MS);
@@ -279,10 +279,10 @@ a_daily_allowance_is_not_had_twice_when_the_clock_goes_over_midnight_and_back(vo
 /* The next day comes of itself, after it was there for a while because the clock was wrong: its first payments are from before. */
 RT_UNCHECKED static void a_day_that_the_clock_was_on_too_early_is_not_had_twice(void **state)
 {
-    static const char *const caveats[] = {"daily <= 100"};
+    static const char *const caveats[] = {"op in transfer", "daily <= 100"};
     char token[4096];
     (void)state;
-    rig_narrow(&rig, caveats, 1, token);
+    rig_narrow(&rig, caveats, 2, token);
     jump_to_midnight(-HOUR_MS * 11 / 12);
     ledger_jumps(clock_wall_ms(&rig.clock.clock) - clock_wall_ms(&steady.clock));
     pays_today(token, "d1", 60, 1, true);
@@ -299,12 +299,13 @@ RT_UNCHECKED static void a_day_that_the_clock_was_on_too_early_is_not_had_twice(
 /* The same, and whoever counted is gone. */
 RT_UNCHECKED static void a_day_that_the_clock_was_on_before_a_restart_is_not_had_twice(void **state)
 {
-    static const char *const caveats[] = {"daily <= 100"}, *const flags[] = {"http.threads=1"};
+    static const char *const caveats[] = {"op in transfer", "daily <= 100"}, *const flags[] = {
+                                                                                 "http.threads=1"};
     char token[4096];
     (void)state;
     jump_to_midnight(-HOUR_MS / 4);
     ledger_jumps(clock_wall_ms(&rig.clock.clock) - clock_wall_ms(&steady.clock));
-    rig_narrow(&rig, caveats, 1, token);
+    rig_narrow(&rig, caveats, 2, token);
     pays_today(token, "d1", 60, 1, true);
     jump(HOUR_MS);
     pays_today(token, "d2", 70, 2, true);
@@ -319,10 +320,10 @@ RT_UNCHECKED static void a_day_that_the_clock_was_on_before_a_restart_is_not_had
 /* The janitor throws away what was counted for a day that is over, whether or not anybody paid on the next. */
 RT_UNCHECKED static void a_day_whose_counters_were_swept_is_added_up_again(void **state)
 {
-    static const char *const caveats[] = {"daily <= 100"};
+    static const char *const caveats[] = {"op in transfer", "daily <= 100"};
     char token[4096];
     (void)state;
-    rig_narrow(&rig, caveats, 1, token);
+    rig_narrow(&rig, caveats, 2, token);
     jump_to_midnight(-HOUR_MS / 4);
     pays_today(token, "d1", 60, 1, true);
     jump(HOUR_MS);
@@ -342,12 +343,13 @@ RT_UNCHECKED static void a_day_whose_counters_were_swept_is_added_up_again(void 
 /* A ledger whose time is an hour behind has the first hour of our day in the day before. */
 RT_UNCHECKED static void what_was_spent_counts_after_a_restart_though_the_ledger_is_behind(void **state)
 {
-    static const char *const caveats[] = {"daily <= 100"}, *const flags[] = {"http.threads=1"};
+    static const char *const caveats[] = {"op in transfer", "daily <= 100"}, *const flags[] = {
+                                                                                 "http.threads=1"};
     char token[4096];
     (void)state;
     jump_to_midnight(HOUR_MS / 4);
     ledger_jumps(clock_wall_ms(&rig.clock.clock) - HOUR_MS - clock_wall_ms(&steady.clock));
-    rig_narrow(&rig, caveats, 1, token);
+    rig_narrow(&rig, caveats, 2, token);
     pays_today(token, "d1", 60, 1, true);
     wallet_rig_restart(&rig, flags, 1);
     pays_today(token, "d2", 41, 2, false);
