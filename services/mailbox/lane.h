@@ -8,6 +8,7 @@
 #define RON_MAILBOX_LANE_H
 
 #include "rt/breaker.h"
+#include "rt/offer.h"
 #include "services/mailbox/core/gather.h"
 #include "services/mailbox/job.h"
 #include "services/mailbox/log.h"
@@ -69,6 +70,8 @@ struct mailbox_lane {
     struct mailbox_job **held_end;
     uint32_t held_n;
     struct mailbox_gather gather; /* until when they wait for others */
+    struct rt_offer core;         /* those may be on this core */
+    bool wrote;                   /* the last turn did: who was answered is about to ask again */
     struct mailbox_job *operators, **operators_end;
     struct heap parked;           /* by deadline */
     struct mailbox_recv **served; /* parked receives that got something in this group */

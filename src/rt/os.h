@@ -128,6 +128,12 @@ static inline void os_pause(void)
 #endif
 }
 
+/* Others who can run on this core do so first. */
+static inline void os_yield(void)
+{
+    sched_yield();
+}
+
 /*
  * How a waiter looks before it sleeps (chan.c): up to OS_LOOKS_MAX times, so many pauses apart. Looking too often
  * takes the cache line away from who is about to write it; after a few microseconds there are many items instead of

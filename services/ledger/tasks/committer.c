@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "rt/offer.h"
 #include "rt/task.h"
 #include "services/ledger/service.h"
 #include "services/ledger/trace.h"
@@ -16,6 +17,7 @@ enum { TAKE = 1024 };
 struct backlog {
     struct ledger_job *jobs[TAKE];
     uint32_t n;
+    struct rt_offer core;
 };
 
 static void finish(struct ledger *l, struct ledger_job *job)
@@ -59,6 +61,8 @@ static void commit_backlog(struct rt_task *self, struct ledger *l, struct backlo
                 fail(l, b->jobs[i], err == ERR_SAFE_MODE ? ERR_SAFE_MODE : ERR_OUTCOME_UNKNOWN);
         }
         net_loop_uncork();
+        /* Who was answered asks again, and comes through tasks that may share this core: the next group is the larger for it. */
+        rt_offer_core(&b->core, l->deps.clock, clock_mono_ns(l->deps.clock));
         b->n -= n;
         memmove(b->jobs, b->jobs + n, b->n * sizeof b->jobs[0]);
         if (b->n > 0 && b->n < TAKE) { /* more may have come while we flushed */

@@ -406,6 +406,7 @@ static enum err write_group(struct mailbox_lane *l, struct mailbox_now now) RT_B
 {
     int64_t began_ns = clock_mono_ns(l->mb->clock);
     enum err e = mailbox_lane_commit(l, now);
+    l->wrote = true;
     int64_t ended_ns = clock_mono_ns(l->mb->clock);
     if (l->held)
         mailbox_gather_wrote(&l->gather, ended_ns / 1000, (ended_ns - began_ns) / 1000, l->held_n,
@@ -520,6 +521,17 @@ static void stop_writing(struct mailbox_lane *l, struct mailbox_now now) RT_BLOC
     mailbox_tell(l->mb, l->no, &(struct mailbox_event){.kind = MAILBOX_EV_SHARD_READONLY});
 }
 
+/*
+ * After a write its answers are with the event loops, and what they lead to will be there in no time. Where a loop has to share this
+ * core, it brings that only when it may run: so the next group is as large as it can be, and writes are fewer.
+ */
+static void offer_core(struct mailbox_lane *l)
+{
+    if (l->wrote)
+        rt_offer_core(&l->core, l->mb->clock, clock_mono_ns(l->mb->clock));
+    l->wrote = false;
+}
+
 /* One turn; ERR_CLOSED when there will be no more jobs and everything is answered and written. */
 static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
 {
@@ -527,6 +539,7 @@ static enum err turn(struct mailbox_lane *l, int64_t wait_most_us) RT_BLOCKS
     size_t n = 0, ticks_n = 0;
     if (!mailbox_presence_is_here(&l->presence))
         return mailbox_worker__elsewhere(l, wait_most_us);
+    offer_core(l);
     struct mailbox_now now = mailbox_now(l->mb);
     int64_t wait = wait_us(l, now);
     enum err closed = ERR_OK, e;

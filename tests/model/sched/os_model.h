@@ -52,6 +52,9 @@ void os_mutex_unlock(struct os_mutex *m);
 static inline void os_pause(void)
 {
 }
+static inline void os_yield(void)
+{
+}
 static inline void os_will_write(const void *p)
 {
     (void)p;
