@@ -201,8 +201,11 @@ static void cap_break(struct auth_cap *cap, const char *reason)
 /* cap->id is the name of everything up to and with this caveat. */
 static void cap_note(struct auth_cap *cap, const struct auth_caveat *c)
 {
-    if (c->kind == AUTH_CV_OP && (cap->kinds & AUTH_NEEDED) != AUTH_NEEDED)
-        cap->ops_granted = true;
+    bool could_be_added = (cap->kinds & AUTH_NEEDED) == AUTH_NEEDED;
+    if (c->kind == AUTH_CV_OP) {
+        cap->ops_granted = cap->ops_granted || !could_be_added;
+        cap->not_admin = cap->not_admin || !auth_list_spells(c->list, STR("admin"));
+    }
     cap->kinds |= AUTH_BIT(c->kind);
     if ((cap->auth->cfg.understands & AUTH_BIT(c->kind)) == 0) {
         cap_break(cap, "caveat");
@@ -216,7 +219,11 @@ static void cap_note(struct auth_cap *cap, const struct auth_caveat *c)
         if (!auth_list_covers(c->list, str_from_c(cap->auth->cfg.aud)))
             cap->not_ours = true;
     } else if (c->kind == AUTH_CV_TENANT) {
-        if (cap->tenant.p != NULL && !str_eq(cap->tenant, c->list))
+        /* Without one it is the default's. Who may administer may speak for any. */
+        bool other = cap->tenant.p != NULL ? !str_eq(cap->tenant, c->list)
+                                           : could_be_added && (!cap->ops_granted || cap->not_admin) &&
+                                                 !str_eq_c(c->list, AUTH_TENANT_DEFAULT);
+        if (other)
             cap_break(cap, "tenant");
         cap->tenant = c->list;
     } else if (c->kind == AUTH_CV_DAILY) {
@@ -402,7 +409,7 @@ const char *auth_cap_ref(const struct auth_cap *cap)
 struct str auth_cap_tenant(const struct auth_cap *cap)
 {
     CHECK_MAGIC(cap, AUTH_CAP_MAGIC);
-    return cap->tenant.p != NULL ? cap->tenant : STR("default");
+    return cap->tenant.p != NULL ? cap->tenant : STR(AUTH_TENANT_DEFAULT);
 }
 
 const struct sha256 *auth_cap_id(const struct auth_cap *cap)

@@ -12,7 +12,8 @@
  * did not declare in `understands`, denies; a caveat about something the request does not state denies
  * unless the request says in `lacks` that such a thing does not exist for it; `admin` and the service's
  * explicit_ops are covered only when every `op` caveat spells them out, and one of them stands before the first `aud` or the first `exp`.
- * Whoever has a token has both in it and can only add behind them: a caveat that he adds never allows what was not.
+ * Whoever has a token has both in it and can only add behind them: a caveat that he adds never allows what was not. For the same reason a
+ * tenant that stands behind both, where none was before, is `default` or denies, unless the token up to there covers `admin`.
  *
  * Ownership   auth_verify hands out a reference; give it back with auth_cap_release, from any thread,
  *             before auth_close. Everything a cap hands out lives as long as the reference.
@@ -125,7 +126,8 @@ NODISCARD enum err auth_rate_take(struct auth_cap *cap, int64_t *out_retry_ms);
 const char *auth_cap_kid(const struct auth_cap *cap);
 const char *auth_cap_ref(
     const struct auth_cap *cap); /* first 16 hex of SHA-256 of the token text: for logs and the ledger */
-struct str auth_cap_tenant(const struct auth_cap *cap); /* "default" without the caveat */
+#define AUTH_TENANT_DEFAULT "default"
+struct str auth_cap_tenant(const struct auth_cap *cap); /* AUTH_TENANT_DEFAULT without the caveat */
 const struct sha256 *
 auth_cap_id(const struct auth_cap *cap); /* identifier and caveats, whatever the encoding */
 bool auth_cap_has(const struct auth_cap *cap, enum auth_cv kind);

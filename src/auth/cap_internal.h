@@ -58,6 +58,7 @@ struct auth_cap {
     const char *broken;     /* reason why no request is ever covered, or NULL */
     bool not_ours;          /* an `aud` caveat leaves this service out */
     bool ops_granted;       /* an `op` caveat is older than the first token that was good: see auth_mint */
+    bool not_admin;         /* an `op` caveat does not spell it */
     struct str tenant;
     size_t ndaily, nrate, n;
     struct auth_daily daily[AUTH_DAILY_MAX];

@@ -28,7 +28,7 @@ static enum err append_all(struct auth_macaroon *m, const struct str *caveats, s
     return ERR_OK;
 }
 
-static enum err ops_first(const struct str *caveats, size_t n, struct str *out, size_t *out_bad)
+static enum err grants_first(const struct str *caveats, size_t n, struct str *out, size_t *out_bad)
 {
     size_t at = 0;
     for (int rest = 0; rest < 2; rest++)
@@ -39,7 +39,7 @@ static enum err ops_first(const struct str *caveats, size_t n, struct str *out, 
                 *out_bad = i;
                 return e;
             }
-            if ((c.kind == AUTH_CV_OP) == !rest)
+            if ((c.kind == AUTH_CV_OP || c.kind == AUTH_CV_TENANT) == !rest)
                 out[at++] = caveats[i];
         }
     return ERR_OK;
@@ -58,7 +58,7 @@ enum err auth_mint(const struct auth_keyring *k, struct str kid, const struct st
     enum err e = auth_macaroon_create(STR(AUTH_LOCATION), (struct bytes){key->key, key->key_n},
                                       str_from_c(key->kid), &m);
     if (e == ERR_OK)
-        e = n <= AUTH_CAVEATS_MAX ? ops_first(caveats, n, sorted, &bad) : ERR_UNPROCESSABLE;
+        e = n <= AUTH_CAVEATS_MAX ? grants_first(caveats, n, sorted, &bad) : ERR_UNPROCESSABLE;
     if (e == ERR_OK)
         e = append_all(&m, sorted, n, &kinds, &bad);
     if (e == ERR_OK && (kinds & AUTH_NEEDED) != AUTH_NEEDED)

@@ -22,8 +22,8 @@
  * token that no service would accept is not made. ERR_NOT_FOUND (no such kid), ERR_SYNTAX (*out_bad names
  * the caveat), ERR_UNPROCESSABLE (no aud, no exp).
  *
- * `op` caveats come first, the others in their order: behind aud and exp they could be whoever's the token was given to, and would not
- * grant what has to be spelled out.
+ * `op` and `tenant` come first, the others in their order: behind aud and exp they could be whoever's the token was given to, and would
+ * not grant what has to be spelled out, nor make it another tenant's.
  */
 NODISCARD enum err auth_mint(const struct auth_keyring *k, struct str kid, const struct str *caveats,
                              size_t n, struct buf *out_token, size_t *out_bad);

@@ -128,9 +128,17 @@ static void caveats_are_judged_one_by_one_and_all_must_hold(void **state)
         {AUD "|" EXP "|bytes <= 100", ERR_OK, NULL},
         {AUD "|" EXP "|bytes <= 99", ERR_FORBIDDEN, "bytes"},
         {AUD "|" EXP "|ip in 10.0.0.0/8", ERR_FORBIDDEN, "ip"}, /* no peer address is stated */
-        {AUD "|" EXP "|tenant = t1", ERR_OK, NULL},
-        {AUD "|" EXP "|tenant = t1|tenant = t1", ERR_OK, NULL},
-        {AUD "|" EXP "|tenant = t1|tenant = t2", ERR_FORBIDDEN, "tenant"},
+        {"tenant = t1|" AUD "|" EXP, ERR_OK, NULL},
+        {AUD "|tenant = t1|" EXP "|tenant = t1", ERR_OK, NULL},
+        {"tenant = t1|" AUD "|" EXP "|tenant = t2", ERR_FORBIDDEN, "tenant"},
+        {"tenant = t1|" AUD "|" EXP "|tenant = default", ERR_FORBIDDEN, "tenant"},
+        {AUD "|" EXP "|tenant = t1", ERR_FORBIDDEN, "tenant"}, /* added by who has the default's */
+        {AUD "|" EXP "|tenant = default", ERR_OK, NULL},
+        {AUD "|" EXP "|op in admin,transfer|tenant = t1", ERR_FORBIDDEN, "tenant"},
+        {"op in transfer|" AUD "|" EXP "|tenant = t1", ERR_FORBIDDEN, "tenant"},
+        {"op in admin,transfer|" AUD "|" EXP "|tenant = t1", ERR_OK, NULL},
+        {"op in admin,transfer|" AUD "|" EXP "|tenant = t1|op in transfer", ERR_OK, NULL},
+        {"op in admin,transfer|" AUD "|" EXP "|op in transfer|tenant = t1", ERR_FORBIDDEN, "tenant"},
         {AUD "|" EXP "|daily <= 1|daily <= 2|daily <= 3|daily <= 4", ERR_OK, NULL},
         {AUD "|" EXP "|daily <= 1|daily <= 2|daily <= 3|daily <= 4|daily <= 5", ERR_FORBIDDEN, "daily"},
         {AUD "|" EXP "|topic in orders", ERR_FORBIDDEN, "caveat"}, /* not this service's */
@@ -464,7 +472,7 @@ static void tenants_are_named_by_the_caveat_and_else_default(void **state)
     assert_true(auth_cap_fits_tenant_id(f->cap, id));
     auth_tenant_id(STR("t1"), id);
     assert_false(auth_cap_fits_tenant_id(f->cap, id));
-    assert_int_equal(verify(f, AUD "|" EXP "|tenant = t1"), ERR_OK);
+    assert_int_equal(verify(f, "tenant = t1|" AUD "|" EXP), ERR_OK);
     assert_true(str_eq(auth_cap_tenant(f->cap), STR("t1")));
     assert_true(auth_cap_fits_tenant_id(f->cap, id));
     struct auth_want w = transfer;

@@ -105,11 +105,11 @@ static void the_id_of_a_token_grows_with_its_caveats_and_ignores_its_encoding(vo
 }
 
 /* Where whoever gets it cannot put any. */
-static void what_a_token_is_for_stands_first_in_it(void **state)
+static void what_a_token_grants_stands_first_in_it(void **state)
 {
     (void)state;
     const struct str caveats[] = {STR("aud = svc-wallet"), STR("op in issue,read"),
-                                  STR("exp < 2030-01-01T00:00:00Z"), STR("op in issue")};
+                                  STR("exp < 2030-01-01T00:00:00Z"), STR("tenant = t1")};
     static const size_t order[] = {1, 3, 0, 2};
     struct buf b;
     struct auth_token_info info;
@@ -168,7 +168,7 @@ int main(void)
         cmocka_unit_test(a_token_without_aud_or_exp_is_not_made),
         cmocka_unit_test(a_caveat_nobody_would_understand_is_named),
         cmocka_unit_test(the_id_of_a_token_grows_with_its_caveats_and_ignores_its_encoding),
-        cmocka_unit_test(what_a_token_is_for_stands_first_in_it),
+        cmocka_unit_test(what_a_token_grants_stands_first_in_it),
         cmocka_unit_test(a_token_file_from_before_is_replaced_and_a_narrowed_one_is_kept),
     };
     return cmocka_run_group_tests(tests, open_keys, close_keys);
