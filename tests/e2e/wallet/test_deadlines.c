@@ -383,7 +383,7 @@ RT_UNCHECKED
 static void i6_what_was_never_sent_gives_its_daily_allowance_back(void **state)
 {
     (void)state;
-    static const char *const ten[] = {"daily <= 10"};
+    static const char *const ten[] = {"op in transfer", "daily <= 10"};
     static const char eight[] =
         "{\"from\":\"acct:alice\",\"to\":\"acct:shop\",\"asset\":\"ron\",\"amount\":\"8\","
         "\"nonce\":%d,\"lane\":%d}";
@@ -391,7 +391,7 @@ static void i6_what_was_never_sent_gives_its_daily_allowance_back(void **state)
     struct raw_conn first, behind;
     struct rig_answer *a = calloc(1, sizeof *a);
     assert_non_null(a);
-    rig_narrow(&rig, ten, 1, token);
+    rig_narrow(&rig, ten, 2, token);
     mem_ledger_ingest_fault(rig.ledger, MEM_STALL, -1);
     int64_t since = rig_now_ns(&rig);
     snprintf(body, sizeof body, eight, 1, 0);
